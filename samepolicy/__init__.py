@@ -1,0 +1,77 @@
+"""Is the policy that sampled your tokens the policy you train?
+
+samepolicy measures `log π_trainer(token) - log π_rollout(token)`, names the reason, shows it, and corrects the loss.
+The public names are loaded when first used, so that importing samepolicy loads no heavy package.
+"""
+
+import importlib
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from samepolicy import errors as errors
+
+if TYPE_CHECKING:
+    from samepolicy.arrays import Ragged as Ragged
+    from samepolicy.diagnose import Diagnosis as Diagnosis
+    from samepolicy.diagnose import check as check
+    from samepolicy.diagnose import diagnose as diagnose
+    from samepolicy.engines.base import engine as engine
+    from samepolicy.grouping import measure_by as measure_by
+    from samepolicy.ratio import log_ratio as log_ratio
+    from samepolicy.records.formats import import_run as import_run
+    from samepolicy.records.run import Run as Run
+    from samepolicy.records.side import Sampling as Sampling
+    from samepolicy.records.side import Side as Side
+    from samepolicy.records.store import read as read
+    from samepolicy.records.store import write as write
+    from samepolicy.summary import Summary as Summary
+    from samepolicy.summary import measure as measure
+    from samepolicy.summary import measure_batch as measure_batch
+
+__version__ = "0.1.0"
+
+_MODULE_OF = {
+    "Diagnosis": "samepolicy.diagnose",
+    "Ragged": "samepolicy.arrays",
+    "Run": "samepolicy.records.run",
+    "Sampling": "samepolicy.records.side",
+    "Side": "samepolicy.records.side",
+    "Summary": "samepolicy.summary",
+    "check": "samepolicy.diagnose",
+    "diagnose": "samepolicy.diagnose",
+    "engine": "samepolicy.engines.base",
+    "import_run": "samepolicy.records.formats",
+    "log_ratio": "samepolicy.ratio",
+    "measure": "samepolicy.summary",
+    "measure_batch": "samepolicy.summary",
+    "measure_by": "samepolicy.grouping",
+    "read": "samepolicy.records.store",
+    "write": "samepolicy.records.store",
+}
+
+__all__ = sorted([*_MODULE_OF, "errors"])  # noqa: PLE0605 - the names are in the table above
+
+
+class _Package(ModuleType):
+    """A package whose public function may share its name with the submodule that holds it (`diagnose`).
+
+    Importing that submodule would otherwise put it in the function's place.
+    """
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (isinstance(value, ModuleType) and _MODULE_OF.get(name) == value.__name__):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_MODULE_OF[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,0 +1,86 @@
+"""Shape checks at run time, reproducible property tests, and what `--core` and `--no-skips` mean.
+
+Importing samepolicy below the hook checks every annotated shape and type of the package, in tests only.
+"""
+
+import os
+import re
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import numpy as np
+import pytest
+from jaxtyping import install_import_hook
+
+import tests.shapes  # noqa: F401 - the hook below finds it loaded
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # the workers share the cores; must be set before torch is loaded
+
+install_import_hook("samepolicy", "tests.shapes.checked")
+
+hypothesis.settings.register_profile(
+    "samepolicy", deadline=None, derandomize=True, max_examples=50, print_blob=False, database=None
+)
+hypothesis.settings.load_profile("samepolicy")
+
+HEAVY = r"(import|from) (torch|transformers|peft|verl)\b"
+FULL_MODULE = re.compile(rf"^(pytestmark = .*\bpytest\.mark\.full\b|{HEAVY})", re.MULTILINE)
+FULL_EXAMPLE = re.compile(rf"^\s*{HEAVY}|\bhf:", re.MULTILINE)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--core", action="store_true", help="leave out what is marked `full` (needs more than core)")
+    parser.addoption("--no-skips", action="store_true", help="a skipped test is a failure")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With --core, a module that says `pytestmark = pytest.mark.full`, or imports torch at its top, is not imported."""
+    if config.getoption("--core") and collection_path.suffix == ".py":
+        return True if FULL_MODULE.search(collection_path.read_text(encoding="utf-8")) else None
+    return None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Give docstring examples `np`; with --core, leave out tests marked `full` and examples that load torch."""
+    for item in items:
+        if isinstance(item, pytest.DoctestItem):
+            item.dtest.globs["np"] = np
+    if config.getoption("--core"):
+        full = [item for item in items if needs_more_than_core(item)]
+        config.hook.pytest_deselected(items=full)
+        items[:] = [item for item in items if item not in full]
+
+
+def needs_more_than_core(item: pytest.Item) -> bool:
+    """Whether a test is marked `full`, or is a docstring example that loads torch or a model."""
+    if isinstance(item, pytest.DoctestItem):
+        return any(FULL_EXAMPLE.search(example.source) for example in item.dtest.examples)
+    return item.get_closest_marker("full") is not None
+
+
+def fail_if_skipped(report: Any) -> None:
+    """Turn a skip into a failure; an expected failure stays what it is."""
+    if report.outcome == "skipped" and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"{report.nodeid} was skipped, and --no-skips makes that a failure: {report.longrepr}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
+    report = yield
+    if item.config.getoption("--no-skips"):
+        fail_if_skipped(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, Any, Any]:
+    report = yield
+    if collector.config.getoption("--no-skips"):
+        fail_if_skipped(report)
+    return report
