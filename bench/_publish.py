@@ -1,0 +1,58 @@
+"""Print a bench's table, keep it as JSON, and put it into docs/benchmarks.md between the bench's own marks."""
+
+import json
+import platform
+import re
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "benchmarks.md"
+
+
+def publish(name: str, title: str, rows: Sequence[dict[str, Any]], *, packages: Sequence[str] = ()) -> None:
+    """Publish one table.
+
+    Args:
+        name: the bench script's name, which marks its section.
+        title: one sentence that says what was compared with what.
+        rows: the table; every row has the same keys.
+        packages: packages whose versions belong to the figures.
+    """
+    versions = {p: version(p) for p in ("numpy", *packages)}
+    machine = f"{platform.machine()}, Python {platform.python_version()}, " + ", ".join(
+        f"{p} {v}" for p, v in versions.items()
+    )
+    table = markdown(rows)
+    print(f"{title}\n\n{table}\n\n{machine}")
+    results = ROOT / "build" / "bench"
+    results.mkdir(parents=True, exist_ok=True)
+    (results / f"{name}.json").write_text(json.dumps({"title": title, "rows": rows, "versions": versions}, indent=1))
+    section = f"<!-- {name} -->\n{title}\n\n{table}\n\n`python bench/{name}.py`, {machine}.\n<!-- /{name} -->"
+    page = PAGE.read_text(encoding="utf-8")
+    mark = re.compile(rf"<!-- {name} -->.*<!-- /{name} -->", re.DOTALL)
+    PAGE.write_text(
+        mark.sub(lambda _: section, page) if mark.search(page) else f"{page.rstrip()}\n\n{section}\n", encoding="utf-8"
+    )
+
+
+def markdown(rows: Sequence[dict[str, Any]]) -> str:
+    """Rows as a Markdown table."""
+    lines = ["| " + " | ".join(rows[0]) + " |", "|" + " --- |" * len(rows[0])]
+    return "\n".join([*lines, *("| " + " | ".join(str(v) for v in row.values()) + " |" for row in rows)])
+
+
+def interleaved(repeats: int, *calls: Callable[[], Any]) -> list[list[float]]:
+    """Seconds of each call, run in turn so that a change of the machine's speed meets all alike; one warm-up each."""
+    for call in calls:
+        call()
+    seconds: list[list[float]] = [[] for _ in calls]
+    for _ in range(repeats):
+        for call, found in zip(calls, seconds, strict=True):
+            start = perf_counter()
+            call()
+            found.append(perf_counter() - start)
+    return seconds

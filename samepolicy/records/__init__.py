@@ -1,0 +1,1 @@
+"""Runs: what both sides recorded about the same responses, in memory and on disk."""

@@ -1,0 +1,60 @@
+"""What the two sides of a run declared, read the one way everything above reads it."""
+
+from dataclasses import replace
+
+from samepolicy.records.run import Run
+from samepolicy.records.side import Sampling, Side
+
+DTYPES = ("float32", "bfloat16", "float16")
+"""The dtypes whose rounding a reference engine can run or emulate."""
+
+_SPELLINGS = {"fp32": "float32", "float": "float32", "bf16": "bfloat16", "fp16": "float16", "half": "float16"}
+
+
+def dtype_of(side: Side) -> str | None:
+    """The declared dtype under its one name, or None where it is not declared.
+
+    >>> dtype_of(Side(dtype="torch.bfloat16")), dtype_of(Side(dtype="fp32")), dtype_of(Side())
+    ('bfloat16', 'float32', None)
+    """
+    if side.dtype is None:
+        return None
+    name = side.dtype.removeprefix("torch.").lower()
+    return _SPELLINGS.get(name, name)
+
+
+def effective(sampling: Sampling) -> Sampling:
+    """What of the sampling settings reaches a recorded log-prob.
+
+    Nothing does where raw log-probs are recorded; a greedy run records those of temperature 1, after the penalty only.
+
+    >>> effective(Sampling(temperature=0.7, logprobs="raw")) == Sampling()
+    True
+    >>> effective(Sampling(temperature=0.7, max_tokens=9, seed=3)).changed
+    {'temperature': 0.7}
+    """
+    if sampling.logprobs == "raw":
+        return Sampling()
+    if sampling.temperature == 0:
+        return Sampling(repetition_penalty=sampling.repetition_penalty)
+    return replace(Sampling(), **sampling.changed)
+
+
+def samplings(run: Run) -> tuple[Sampling, Sampling]:
+    """The effective sampling of (rollout, trainer).
+
+    A rollout that declares none is read as neutral, and a trainer that declares none as the rollout's.
+    """
+    rollout = run.rollout.sampling or Sampling()
+    return effective(rollout), effective(run.trainer.sampling or rollout)
+
+
+def scored_here(run: Run, column: str) -> bool:
+    """True where samepolicy itself scored the column, on the run's very ids."""
+    return column in run.info.get("scored_by_samepolicy", ())
+
+
+def mark_scored(run: Run, *columns: str) -> Run:
+    """The run, remembering that samepolicy itself scored these columns on the run's very ids."""
+    names = sorted({*run.info.get("scored_by_samepolicy", ()), *columns})
+    return replace(run, info={**run.info, "scored_by_samepolicy": names})
