@@ -84,8 +84,9 @@ def _end(run: Run) -> np.ndarray:
 
 
 def _probability(run: Run) -> np.ndarray:
-    logp: np.ndarray = run["rollout_logp"].values
-    return np.searchsorted(PROBABILITY_EDGES, np.exp(np.minimum(np.nan_to_num(logp, nan=-np.inf), 0)), side="right")
+    probability = np.exp(np.minimum(np.nan_to_num(run["rollout_logp"].values, nan=-np.inf), 0))
+    label: np.ndarray = np.searchsorted(PROBABILITY_EDGES, probability, side="right")
+    return label
 
 
 def _lag(run: Run) -> np.ndarray:

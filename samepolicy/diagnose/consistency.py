@@ -1,0 +1,132 @@
+"""Roll out, score, measure, diagnose: is this engine's policy the trainer's?"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from samepolicy.arrays import Ragged
+from samepolicy.diagnose.judge import diagnose, score_trainer
+from samepolicy.diagnose.result import Diagnosis
+from samepolicy.engines.base import Engine, Message
+from samepolicy.errors import InputError
+from samepolicy.floor import Progress, add_evidence, column
+from samepolicy.records.run import Run
+from samepolicy.records.side import Sampling
+
+Prompt: TypeAlias = str | Sequence[Message] | Sequence[int] | np.ndarray
+"""A user message, a conversation, or token ids."""
+
+ALONE = 4
+"""Sequences that the trainer scores a second time, one by one."""
+
+
+def check(
+    *,
+    rollout: Engine,
+    trainer: Engine,
+    prompts: Sequence[Prompt],
+    sampling: Sampling = Sampling(),
+    trainer_sampling: Sampling | None = None,
+    samples: int = 1,
+    progress: Progress = None,
+    keep: Callable[[Run], Any] | None = None,
+) -> Diagnosis:
+    """Test two engines for being one policy, end to end.
+
+    The rollout engine samples; the trainer scores the very same ids; each engine is compared with itself; the
+    trainer's model in float32 and in each declared dtype tells how large rounding is; the gap is judged against that.
+
+    Args:
+        rollout: the engine that samples.
+        trainer: the engine that scores.
+        prompts: user messages, conversations or token ids.
+        sampling: how tokens are drawn; neutral by default.
+        trainer_sampling: what the trainer applies to its log-probs; the rollout's sampling by default.
+        samples: responses per prompt.
+        progress: called with what is done, how many parts are done, and how many there are.
+        keep: called with the run as soon as it is sampled, so that a trainer that fails does not lose it.
+
+    Returns:
+        The diagnosis, with the whole run in it.
+
+    Raises:
+        InputError: no prompts, or ids that one of the engines does not have.
+        EngineError: an engine failed.
+
+    >>> from samepolicy.engines.base import engine
+    >>> toy = engine("toy:")
+    >>> found = check(rollout=toy, trainer=toy, prompts=["one", "two"], sampling=Sampling(max_tokens=8))
+    >>> found.verdict, found.exit_code
+    ('same', 0)
+    """
+    tell = progress or _silent
+    tell("rollout", 0, 1)
+    run = rollout.generate(encode(rollout, prompts), sampling, samples=samples)
+    tell("rollout", 1, 1)
+    if keep is not None:
+        keep(run)
+    tell("trainer", 0, 1)
+    run = score_trainer(run, trainer, trainer_sampling or sampling)
+    tell("trainer", 1, 1)
+    run = replace(run, info={**run.info, "self_checks": _self_checks(run, rollout, trainer, tell)})
+    if trainer.capabilities.variants:
+        run = add_evidence(run, trainer, owner="trainer", progress=progress)
+    elif rollout.capabilities.variants:
+        run = add_evidence(run, rollout, owner="rollout", progress=progress)
+    return diagnose(run)
+
+
+def encode(engine: Engine, prompts: Sequence[Prompt]) -> Ragged:
+    """Token ids of the prompts, int64, one row per prompt; ids are taken as they are."""
+    if not len(prompts):
+        raise InputError("There is no prompt to sample from; give at least one, better twelve.")
+    rows = [_ids(engine, prompt) for prompt in prompts]
+    return Ragged.from_lists(rows, dtype=np.int64)
+
+
+def _ids(engine: Engine, prompt: Prompt) -> Sequence[int]:
+    """The token ids of one prompt."""
+    if isinstance(prompt, str):
+        return engine.encode(prompt)
+    numbers = [part for part in prompt if isinstance(part, int | np.integer)]
+    if len(numbers) == len(prompt):
+        return [int(number) for number in numbers]
+    return engine.encode([part for part in prompt if not isinstance(part, int | np.integer)])
+
+
+def _self_checks(run: Run, rollout: Engine, trainer: Engine, tell: Callable[[str, int, int], Any]) -> dict[str, Any]:
+    """Each engine against itself: the trainer at another batch shape, the rollout's decode against its own prefill."""
+    tell("self-checks", 0, 2)
+    found = {"trainer_alone": _alone(run, trainer)}
+    tell("self-checks", 1, 2)
+    if rollout.capabilities.score:
+        sampling = run.rollout.sampling or Sampling()
+        prefill = rollout.score(run["prompt_ids"], run["response_ids"], sampling=sampling).logp
+        found["rollout_prefill"] = _distance(column(run, "rollout_logp"), prefill.values)
+    tell("self-checks", 2, 2)
+    return found
+
+
+def _alone(run: Run, trainer: Engine) -> dict[str, Any]:
+    """The trainer's scores of some sequences one by one, against those in the batch."""
+    rows = np.linspace(0, len(run) - 1, min(ALONE, len(run)), dtype=np.int64)
+    few, sampling = run.select(rows), run.trainer.sampling or Sampling()
+    parts = [few.select([i]) for i in range(len(few))]
+    alone = [trainer.score(part["prompt_ids"], part["response_ids"], sampling=sampling).logp for part in parts]
+    return _distance(column(few, "trainer_logp"), Ragged.concat(alone).values)
+
+
+def _distance(first: np.ndarray, second: np.ndarray) -> dict[str, Any]:
+    """Mean abs and rms difference of two scorings, nats; None where no token is finite."""
+    difference = first - second.astype(np.float64)
+    difference = difference[np.isfinite(difference)]
+    if not len(difference):
+        return {"tokens": 0, "mean_abs": None, "rms": None}
+    sizes = {"mean_abs": float(np.abs(difference).mean()), "rms": float(np.sqrt(np.mean(difference**2)))}
+    return {"tokens": len(difference), **sizes}
+
+
+def _silent(what: str, done: int, total: int) -> None:
+    """Progress that nobody asked for."""

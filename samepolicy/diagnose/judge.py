@@ -1,0 +1,95 @@
+"""From a run to a diagnosis; with an engine in hand, what the verdict lacks is scored first."""
+
+from dataclasses import replace
+
+from samepolicy import health
+from samepolicy.blocks import Counts
+from samepolicy.diagnose.ladder import ladder, steps
+from samepolicy.diagnose.measured import measured
+from samepolicy.diagnose.result import Diagnosis
+from samepolicy.diagnose.verdict import decide
+from samepolicy.engines.base import Engine
+from samepolicy.errors import MissingColumnError
+from samepolicy.floor import Progress, add_evidence, has_evidence, ids_to_score
+from samepolicy.records.declared import dtype_of, mark_scored
+from samepolicy.records.run import Run
+from samepolicy.records.side import Sampling, Side
+from samepolicy.summary import Summary, measure
+
+
+def diagnose(run: Run, *, trainer: Engine | None = None, progress: Progress = None) -> Diagnosis:
+    """Say whether a run's two sides are one policy, and what the answer rests on.
+
+    The verdict is arithmetic on the run's columns. `different` means more than rounding: the whole interval of
+    G / floor² above its limit, or a structural fault. No cause is named yet.
+
+    Args:
+        run: a recorded run.
+        trainer: the trainer's model; scores `trainer_logp` where the run has none, and the reference columns that tell
+            how large rounding is.
+        progress: called with what is done, how many parts are done, and how many there are.
+
+    Returns:
+        The diagnosis. Without reference columns and without an engine it is `same`, `different` by structure, or
+        `inconclusive`.
+
+    Raises:
+        MissingColumnError: an engine is given, but the run has no ids to score.
+        InputError: ids that the engine's vocabulary does not have.
+        EngineError: the engine failed.
+
+    >>> run = Run.from_lists(rollout_logp=[[-1.0, -0.5]], trainer_logp=[[-1.00001, -0.50002]])
+    >>> diagnose(run).verdict
+    'same'
+    """
+    if trainer is not None:
+        run = _scored(run, trainer, progress)
+    m = measured(run)
+    verdict = decide(m)
+    summary = _summary(run)
+    dtypes = {"rollout_dtype": dtype_of(run.rollout), "trainer_dtype": dtype_of(run.trainer)}
+    return Diagnosis(
+        verdict=verdict.word,
+        sentence=verdict.sentence,
+        next=verdict.next,
+        summary=summary,
+        gap=m.gap,
+        floor=m.floor if m.floor.rollout or m.floor.trainer else None,
+        sides=m.sides,
+        where=m.where,
+        steps=steps(m, verdict),
+        ladder=ladder(m, verdict),
+        facts=m.facts,
+        readings=health.judge(summary, **dtypes),
+        self_checks=dict(run.info.get("self_checks", {})),
+        run=run,
+    )
+
+
+def score_trainer(run: Run, trainer: Engine, sampling: Sampling) -> Run:
+    """The run with `trainer_logp` (and `trainer_entropy`, where the engine gives it) scored on the very ids sampled."""
+    prompts, responses = ids_to_score(run)
+    entropy = trainer.capabilities.entropy
+    scores = trainer.score(prompts, responses, sampling=sampling, entropy=entropy)
+    columns = {"trainer_logp": scores.logp, "trainer_entropy": scores.entropy}
+    given = {name: column for name, column in columns.items() if column is not None}
+    side = trainer.describe(sampling) if run.trainer == Side() else run.trainer
+    return mark_scored(replace(run.with_columns(**given), trainer=side), *given)
+
+
+def _scored(run: Run, trainer: Engine, progress: Progress) -> Run:
+    """Score what the run lacks."""
+    if "trainer_logp" not in run:
+        sampling = run.trainer.sampling or run.rollout.sampling or Sampling()
+        run = score_trainer(run, trainer, sampling)
+    if trainer.capabilities.variants and not has_evidence(run):
+        run = add_evidence(run, trainer, progress=progress)
+    return run
+
+
+def _summary(run: Run) -> Summary:
+    """The metrics of the run; only counts where one side's log-probs are not there."""
+    try:
+        return measure(run)
+    except MissingColumnError:
+        return Summary(Counts(sequences=len(run), tokens=run.tokens), {}, {})

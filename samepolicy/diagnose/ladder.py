@@ -1,0 +1,169 @@
+"""The ladder in the order people check in, and the eight steps of a consistency test, each with its status and why."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from samepolicy.diagnose.measured import Measured
+from samepolicy.diagnose.verdict import Verdict
+from samepolicy.records.declared import scored_here
+from samepolicy.structure import Status
+
+RUNGS = ("tokens", "template", "shift", "mask", "sampling", "positions", "weights", "routing", "numerics")
+
+RETRY = {
+    "mask": "scoring again with the prompt hidden would show whether both sides attend to all of it",
+    "sampling": "scoring again under other settings would show whether both sides apply them",
+    "weights": "comparing the tensors would show whether both sides hold them",
+}
+"""Rungs that rest on declarations: where the gap says that a side does not do what it declares, they are open again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rung:
+    """One rung or step.
+
+    Attributes:
+        name: what is checked.
+        status: passed, failed, or not checked.
+        why: what was found, or what the check would take.
+    """
+
+    name: str
+    status: Status
+    why: str
+
+    def as_dict(self) -> dict[str, str]:
+        """A JSON-ready mapping."""
+        return {"name": self.name, "status": self.status, "why": self.why}
+
+    def __str__(self) -> str:
+        """Name, status and why."""
+        return f"{self.name}: {self.status} ({self.why})"
+
+
+def ladder(m: Measured, verdict: Verdict) -> tuple[Rung, ...]:
+    """Every rung with its status; a fact that failed decides, then one that could not be checked."""
+    return tuple(_rung(name, m, verdict) for name in RUNGS)
+
+
+def steps(m: Measured, verdict: Verdict) -> tuple[Rung, ...]:
+    """The eight steps of a consistency test, in order."""
+    rungs = {rung.name: rung for rung in ladder(m, verdict)}
+    return (
+        _prompts(m),
+        _kept(m),
+        _neutral(m),
+        Rung(name="same weights", status=rungs["weights"].status, why=rungs["weights"].why),
+        _scored(m),
+        Rung(name="align response token i with logits m-1+i", status=rungs["shift"].status, why=rungs["shift"].why),
+        _compared(m),
+        _judged(verdict, m),
+    )
+
+
+def _rung(name: str, m: Measured, verdict: Verdict) -> Rung:
+    """One rung from its facts and the gap."""
+    found = [(fact.status, fact.sentence) for fact in m.facts if fact.rung == name]
+    if name in ("positions", "routing", "numerics"):
+        found = [*(f for f in found if f[0] != "not checked"), _by_gap(name, m, verdict)]
+    if name in RETRY and _open(m) and all(status == "passed" for status, _ in found):
+        found.append(("not checked", f"{'; '.join(why for _, why in found)}; {RETRY[name]}"))
+    order: tuple[Status, ...] = ("failed", "not checked", "passed")
+    for status in order:
+        reasons = [why for s, why in found if s == status]
+        if reasons:
+            return Rung(name=name, status=status, why="; ".join(reasons))
+    return Rung(name=name, status="not checked", why="the run has nothing to check it with")
+
+
+def _by_gap(name: str, m: Measured, verdict: Verdict) -> tuple[Status, str]:
+    """What the gap says about a rung that has no declaration to compare."""
+    small = verdict.word in ("same", "numerics") or (m.gap is not None and m.gap.place == "below" and not m.copy)
+    if name == "numerics":
+        if small:
+            return "passed", f"the gap is {m.gap}" if m.gap else "the log-ratio is at most 1e-4 rms"
+        above = m.gap is not None and m.gap.place == "above"
+        return ("failed", f"the gap is {m.gap}") if above else ("not checked", verdict.sentence.rstrip("."))
+    if small:
+        return "passed", "the gap is at the rounding floor, which leaves no room for a difference here"
+    take = {
+        "positions": "scoring again with other position ids and rope settings",
+        "routing": "the routed experts of both sides, if the model has experts",
+    }
+    known = m.fact("routing")
+    if name == "routing" and known and known.status == "passed":
+        return known.status, known.sentence
+    return "not checked", f"it takes {take[name]}"
+
+
+def _open(m: Measured) -> bool:
+    """Whether the gap says that a side does not do what it declares."""
+    return m.gap is not None and m.gap.place == "above"
+
+
+def _prompts(m: Measured) -> Rung:
+    """Step 1."""
+    if "prompt_ids" not in m.run:
+        return Rung(name="fixed prompts", status="not checked", why="prompt_ids are not recorded")
+    distinct = len({tuple(p.tolist()) for p in m.run["prompt_ids"]})
+    return Rung(name="fixed prompts", status="passed", why=f"{distinct} different prompts, kept as token ids")
+
+
+def _kept(m: Measured) -> Rung:
+    """Step 2."""
+    name, needed = "sample and keep all of it", ("prompt_ids", "response_ids", "rollout_logp", "mask")
+    lacking = [column for column in needed if column not in m.run]
+    if m.run.rollout.sampling is None:
+        lacking.append("the rollout's sampling parameters")
+    if lacking:
+        return Rung(name=name, status="not checked", why=f"not recorded: {', '.join(lacking)}")
+    why = "prompt and response ids, log-probs, mask and sampling parameters; positions count on from the prompt"
+    return Rung(name=name, status="passed", why=f"{m.run.tokens} tokens of {len(m.run)} responses with {why}")
+
+
+def _neutral(m: Measured) -> Rung:
+    """Step 3."""
+    name, sampling = "neutral processors", m.run.rollout.sampling
+    if sampling is None:
+        return Rung(name=name, status="not checked", why="the rollout declares no sampling parameters")
+    if not sampling.changed:
+        return Rung(name=name, status="passed", why="temperature 1, top-p 1, top-k off, min-p off, penalty 1")
+    told = ", ".join(f"{key} {value}" for key, value in sampling.changed.items())
+    return Rung(name=name, status="passed", why=f"told otherwise: {told}, log-probs {sampling.logprobs}")
+
+
+def _scored(m: Measured) -> Rung:
+    """Step 5."""
+    name = "score prompt + response"
+    if "trainer_logp" not in m.run:
+        return Rung(name=name, status="not checked", why="the trainer has not scored the run")
+    fact = m.fact("same ids")
+    if fact and fact.status == "failed":
+        return Rung(name=name, status="failed", why=fact.sentence)
+    if scored_here(m.run, "trainer_logp"):
+        return Rung(name=name, status="passed", why="one teacher-forced forward over the very ids that were sampled")
+    if fact and fact.status == "passed":
+        return Rung(name=name, status="passed", why=fact.sentence)
+    why = "the trainer's log-probs are recorded, the ids they belong to are not"
+    return Rung(name=name, status="not checked", why=why)
+
+
+def _compared(m: Measured) -> Rung:
+    """Step 7."""
+    name, bad = "compare d and ratio", m.fact("log-probs")
+    if m.pairs is None or not len(m.pairs.index) or m.where is None:
+        return Rung(name=name, status="not checked", why="there is no token with a log-prob on both sides")
+    size = float(np.abs(m.pairs.difference).mean())
+    why = f"mean abs d {size:.3g} nats, mean ratio {m.where.ratio:.4g} over {len(m.pairs.index)} tokens"
+    if bad and bad.status == "failed":
+        return Rung(name=name, status="failed", why=f"{why}; {bad.sentence}")
+    return Rung(name=name, status="passed", why=why)
+
+
+def _judged(verdict: Verdict, m: Measured) -> Rung:
+    """Step 8."""
+    status: Status = "not checked" if verdict.word == "inconclusive" else "passed"
+    if verdict.word == "different":
+        status = "failed"
+    return Rung(name="verdict", status=status, why=f"{verdict.word}{f': {m.gap}' if m.gap else ''}")

@@ -1,0 +1,7 @@
+"""What ids, lengths, masks, constants and declarations prove without any model."""
+
+from samepolicy.structure.check import check as check
+from samepolicy.structure.fact import Fact as Fact
+from samepolicy.structure.fact import Status as Status
+
+__all__ = ["Fact", "Status", "check"]
