@@ -1,0 +1,1 @@
+"""Engines: what gives the log-prob of a token, one file per kind."""

@@ -1,0 +1,234 @@
+"""Loading a transformers model: which files, in which numbers, without noise, and with errors a person can act on."""
+
+import importlib
+import io
+import json
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr
+from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from samepolicy.errors import EngineError, InputError, MissingDependencyError
+
+DTYPES = ("float32", "bfloat16", "float16", "float64")
+_WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth")
+
+
+def need(*packages: str) -> None:
+    """Refuse to go on, with the pip line, if one of these packages is not installed."""
+    for name in packages:
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            raise MissingDependencyError(
+                f"The hf engine needs {name}, which is not installed; run pip install 'samepolicy[hf]'."
+            ) from error
+
+
+def read_model(path: str, *, dtype: str, attention: str | None, trust_remote_code: bool) -> Any:
+    """Read a causal language model from a folder, a .gguf file or a hub name.
+
+    Args:
+        path: where it is; a GGUF file is unpacked in float32 whatever its quantisation.
+        dtype: dtype that the weights are rounded to, or "auto" for that of the files (float32 for GGUF).
+        attention: attention implementation; None leaves it to transformers.
+        trust_remote_code: run code that comes with the model.
+
+    Returns:
+        The transformers model on the CPU, in evaluation mode, without gradients.
+    """
+    need("torch", "transformers")
+    import transformers
+
+    where, extra = _source(path)
+    extra = dict(extra)
+    if "gguf_file" in extra:
+        need("gguf", "accelerate")
+        extra["quantization_config"] = transformers.GgufConfig(dequantize=True)
+    with _quiet(), _explained(path):
+        model = transformers.AutoModelForCausalLM.from_pretrained(
+            where,
+            dtype="float32" if "gguf_file" in extra else dtype,
+            attn_implementation=attention,
+            trust_remote_code=trust_remote_code,
+            **extra,
+        )
+    if "gguf_file" in extra and dtype != "auto":
+        cast(model, dtype)
+    return model.eval().requires_grad_(False)
+
+
+def read_tokenizer(path: str, *, trust_remote_code: bool) -> Any:
+    """Read the model's tokenizer; None where a local folder holds none."""
+    import transformers
+
+    where, extra = _source(path)
+    if Path(where).is_dir() and not extra and not any(Path(where).glob("*token*")):
+        return None
+    with _quiet(), _explained(path):
+        return transformers.AutoTokenizer.from_pretrained(where, trust_remote_code=trust_remote_code, **extra)
+
+
+def add_adapter(model: Any, folder: str, *, dtype: str) -> None:
+    """Put a LoRA adapter into the model, in place and not merged, its weights in `dtype`."""
+    need("peft")
+    import peft
+
+    if not (Path(folder) / "adapter_config.json").is_file():
+        raise InputError(f"{folder!r} is not an adapter: it holds no adapter_config.json; give the folder peft wrote.")
+    with _quiet(), _explained(folder):
+        if peft.PeftConfig.from_pretrained(folder).is_prompt_learning:
+            raise InputError(
+                f"{folder!r} is a prompt adapter, which changes the ids; only LoRA and its kin can be scored."
+            )
+        peft.PeftModel.from_pretrained(model, folder, autocast_adapter_dtype=False)
+    cast(model, dtype)
+    model.eval().requires_grad_(False)
+
+
+def to_device(model: Any, device: str) -> Any:
+    """Move a model to a device; "auto" is the accelerator if there is one, else the CPU."""
+    import torch
+
+    if device == "auto":
+        device = str(torch.accelerator.current_accelerator()) if torch.accelerator.is_available() else "cpu"
+    try:
+        return model.to(device)
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(f'The device {device!r} cannot be used ({_first_line(error)}); use "cpu".') from error
+
+
+def cast(model: Any, dtype: str) -> None:
+    """Round parameters and saved buffers to a dtype, in place.
+
+    What is computed rather than learned (rotary frequencies) keeps its precision, and so does what the model keeps in
+    float32, as when it is loaded in that dtype.
+    """
+    import torch
+
+    kept = tuple(model._keep_in_fp32_modules or ()) + tuple(model._keep_in_fp32_modules_strict or ())
+    saved = model.state_dict(keep_vars=True)
+    for name, tensor in saved.items():
+        if torch.is_floating_point(tensor) and not any(part in name.split(".") for part in kept):
+            tensor.data = tensor.data.to(getattr(torch, dtype))
+
+
+def weights_fingerprint(path: str, model: Any, adapter: str | None) -> str:
+    """A hash of the weight files (of the parameters where there are no local files), and of the adapter's."""
+    here = Path(path).expanduser()
+    files = [here] if here.is_file() else sorted(f for pattern in _WEIGHTS for f in here.glob(pattern))
+    files += sorted(f for pattern in _WEIGHTS for f in Path(adapter).glob(pattern)) if adapter else []
+    if not files:
+        return _parameters(model)
+    parts = [_file(str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files]
+    return parts[0][:16] if len(parts) == 1 else text_fingerprint("".join(parts))
+
+
+def tokenizer_fingerprint(tokenizer: Any) -> str:
+    """A hash of vocabulary, merges and rules; of the vocabulary alone where the tokenizer is no fast one."""
+    fast = getattr(tokenizer, "backend_tokenizer", None)
+    if fast is None:
+        return text_fingerprint(json.dumps(sorted(tokenizer.get_vocab().items())))
+    state = json.loads(fast.to_str())
+    return text_fingerprint(json.dumps({k: v for k, v in state.items() if k not in ("truncation", "padding")}))
+
+
+def text_fingerprint(text: str) -> str:
+    """A short hash of a text.
+
+    >>> text_fingerprint("a")
+    'ca978112ca1bbdca'
+    """
+    return sha256(text.encode()).hexdigest()[:16]
+
+
+@lru_cache(maxsize=256)
+def _file(path: str, size: int, changed: int) -> str:
+    """The SHA-256 of a file, read once for each size and time of change."""
+    del size, changed
+    digest = sha256()
+    with Path(path).open("rb") as file:
+        while block := file.read(1 << 22):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _parameters(model: Any) -> str:
+    """A hash of the parameters' bytes, in order of name."""
+    import torch
+
+    digest = sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(tensor.detach().contiguous().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _source(path: str) -> tuple[str, dict[str, str]]:
+    """What to hand to from_pretrained for a folder, a .gguf file or a hub name; refuse what is none of them."""
+    here = Path(path).expanduser()
+    if path.endswith(".gguf"):
+        if not here.is_file():
+            raise InputError(f"There is no file {path!r}; give the path of a GGUF file that exists.")
+        with here.open("rb") as file:
+            if file.read(4) != b"GGUF":
+                raise InputError(f"{path!r} is not a GGUF file: it does not start with GGUF; download it again.")
+        return str(here.parent), {"gguf_file": here.name}
+    if path and here.is_dir():
+        if not (here / "config.json").is_file():
+            raise InputError(
+                f"{path!r} is not a model folder: it holds no config.json; give the folder of a saved model."
+            )
+        return str(here), {}
+    if here.is_file():
+        raise InputError(f"{path!r} is a file but no GGUF file; give a model folder, a .gguf file or a hub name.")
+    if not path or path.startswith(("/", ".", "~")) or path.count("/") > 1:
+        raise InputError(f"There is no model at {path!r}; give a model folder, a .gguf file or a hub name.")
+    return path, {}
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep transformers' progress bars, notes and warnings off the terminal, then put everything back."""
+    from transformers.utils import logging
+
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        with redirect_stderr(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+
+
+@contextmanager
+def _explained(path: str) -> Iterator[None]:
+    """Turn whatever a loader raises into one sentence."""
+    try:
+        yield
+    except (InputError, MissingDependencyError):
+        raise
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"Loading {path!r} needs a package that is missing ({_first_line(error)}); "
+            "run pip install 'samepolicy[hf]'."
+        ) from error
+    except Exception as error:
+        if Path(path).expanduser().exists():
+            fix = "check that its files are complete and of a causal language model"
+        else:
+            fix = "it is no local path, so give one, or a hub name that this machine can reach or has in its cache"
+        raise EngineError(f"The model {path!r} could not be loaded ({_first_line(error)}): {fix}.") from error
+
+
+def _first_line(error: Exception) -> str:
+    """The first line of an error's message, without its final stop."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0].strip().rstrip(".")[:200]

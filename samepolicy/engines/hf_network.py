@@ -1,0 +1,79 @@
+"""A transformers model as two parts, body and head, so that the head can run on the tokens that matter only."""
+
+import inspect
+from dataclasses import dataclass
+from typing import Any
+
+from samepolicy.arrays import Array
+from samepolicy.engines.head import Head
+from samepolicy.errors import EngineError
+
+
+@dataclass(frozen=True)
+class Network:
+    """A model split into body and head.
+
+    Attributes:
+        model: the transformers model.
+        head: from what `forward` gives to logits.
+        split: True where `forward` runs the body only; False where the head could not be taken apart, so that it gives
+            the model's own logits and costs their memory.
+        vocabulary: ids the model has.
+        limit: longest sequence; None where the config names none.
+    """
+
+    model: Any
+    head: Head
+    split: bool
+    vocabulary: int
+    limit: int | None
+
+    @classmethod
+    def of(cls, model: Any, *, head_dtype: str | None = None) -> "Network":
+        """Split a model, and check on a few tokens that head(body(ids)) gives the model's own logits."""
+        import torch
+
+        rows = model.get_input_embeddings().weight.shape[0]
+        ids = torch.arange(1, 9, device=model.device)[None] % rows
+        with torch.inference_mode():
+            own = model(input_ids=ids, use_cache=False).logits[0]
+            split = _splits(model, ids, own)
+        if head_dtype and not split:
+            raise EngineError(
+                "The head of this model cannot be taken apart, so it cannot run in another dtype; leave head_dtype out."
+            )
+        head = Head.of(model) if split else Head(torch.nn.Identity())
+        limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+        return cls(model, head.cast(head_dtype) if head_dtype else head, split, own.shape[-1], limit)
+
+    def forward(self, ids: Array, *, attention: Array, positions: Array, cache: Any = None, keep: bool = False) -> Any:
+        """Run the body (the whole model where it does not split).
+
+        Args:
+            ids: int64 [batch, new].
+            attention: 1 where there is a token, int64 [batch, past + new].
+            positions: index of each new token in its own sequence, int64 [batch, new].
+            cache: what an earlier call with `keep` gave.
+            keep: keep a key-value cache for the tokens to come.
+
+        Returns:
+            What the head takes, [batch, new, width], and the cache.
+        """
+        run = self.model.base_model if self.split else self.model
+        given = {"input_ids": ids, "attention_mask": attention, "position_ids": positions, "past_key_values": cache}
+        takes = inspect.signature(run.forward).parameters
+        out = run(**{n: v for n, v in given.items() if n in takes and v is not None}, use_cache=keep)
+        return out[0], out.past_key_values if keep else None
+
+
+def _splits(model: Any, ids: Array, own: Array) -> bool:
+    """Whether head(body(ids)) equals the model's own logits to within rounding."""
+    import torch
+
+    if model.get_output_embeddings() is None or model.base_model is model:
+        return False
+    ours = Head.of(model).logits(model.base_model(input_ids=ids, use_cache=False)[0][0])
+    if ours.shape != own.shape:
+        return False
+    slack = 8 * torch.finfo(own.dtype).eps * own.abs().max().clamp(min=1).float()
+    return bool(((ours - own.float()).abs() <= slack).all())
