@@ -1,0 +1,1 @@
+"""Showing results: `data` is the one JSON value of each, `text` and `measures` the same for a terminal."""

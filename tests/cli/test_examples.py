@@ -1,0 +1,25 @@
+"""Every script of examples/ runs, stays short, and says what it should."""
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = sorted((Path(__file__).resolve().parents[2] / "examples").glob("*.py"))
+SAYS = {
+    "bring_your_own_logprobs": ["inconclusive: ", "mean abs d by step:", "  2: 0.0"],
+    "check_two_engines": ["numerics: ", "different: ", "Read back from disk: different"],
+    "measure_batch": ["125 tokens in 5 responses", "rollout_corr/k3_kl: ", "sign_skew"],
+}
+
+
+def test_every_example_is_known():
+    assert [script.stem for script in SCRIPTS] == sorted(SAYS)
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+def test_it_runs(script: Path, capsys: pytest.CaptureFixture[str]):
+    assert len(script.read_text("utf-8").splitlines()) < 120
+    runpy.run_path(str(script), run_name="__main__")
+    out = capsys.readouterr().out
+    assert [words for words in SAYS[script.stem] if words not in out] == []
