@@ -46,7 +46,7 @@ demo: .venv/.stamp  ## the main job: do a bf16 rollout and a bf16 trainer of a r
 	@echo "==> demo: a bf16 rollout engine against a bf16 trainer, SmolLM2-135M, 16 prompts (about a minute)"
 	@rm -rf build/demo-run
 	@HF_HUB_OFFLINE=1 $(BIN)/samepolicy check "$$($(BIN)/python -c 'from samepolicy.testing import smollm2_path; print(smollm2_path())')" \
-	  --rollout-dtype bfloat16 --trainer-dtype bfloat16 --prompts examples/prompts.txt --out build/demo-run
+	  --rollout-dtype bfloat16 --trainer-dtype bfloat16 --out build/demo-run
 
 test: .venv/.stamp  ## all tests; a skipped test is a failure
 	@echo "==> test: everything but the long real runs, $(JOBS) at a time"

@@ -13,6 +13,14 @@ from samepolicy import errors as errors
 
 if TYPE_CHECKING:
     from samepolicy.arrays import Ragged as Ragged
+    from samepolicy.corrections import Band as Band
+    from samepolicy.corrections import Correction as Correction
+    from samepolicy.corrections import Normalise as Normalise
+    from samepolicy.corrections import OffPolicyMask as OffPolicyMask
+    from samepolicy.corrections import Reject as Reject
+    from samepolicy.corrections import SecondMoment as SecondMoment
+    from samepolicy.corrections import Truncate as Truncate
+    from samepolicy.corrections import Veto as Veto
     from samepolicy.diagnose import Diagnosis as Diagnosis
     from samepolicy.diagnose import check as check
     from samepolicy.diagnose import diagnose as diagnose
@@ -32,12 +40,20 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _MODULE_OF = {
+    "Band": "samepolicy.corrections",
+    "Correction": "samepolicy.corrections",
     "Diagnosis": "samepolicy.diagnose",
+    "Normalise": "samepolicy.corrections",
+    "OffPolicyMask": "samepolicy.corrections",
     "Ragged": "samepolicy.arrays",
+    "Reject": "samepolicy.corrections",
     "Run": "samepolicy.records.run",
     "Sampling": "samepolicy.records.side",
+    "SecondMoment": "samepolicy.corrections",
     "Side": "samepolicy.records.side",
     "Summary": "samepolicy.summary",
+    "Truncate": "samepolicy.corrections",
+    "Veto": "samepolicy.corrections",
     "check": "samepolicy.diagnose",
     "diagnose": "samepolicy.diagnose",
     "engine": "samepolicy.engines.base",

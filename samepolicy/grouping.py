@@ -1,4 +1,4 @@
-"""Measure a run group by group: by step, position, probability, turn, version, lag, finish reason or place from the end.
+"""Measure a run group by group: by step, position, probability, turn, version, lag, finish reason or end distance.
 
 A group is added by writing a function here: from a run to one label per token, under the name that `by=` takes.
 """

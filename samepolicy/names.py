@@ -78,7 +78,8 @@ FRAMEWORKS: dict[str, Framework] = {
         },
     ),
     "swift": Framework(
-        source="ms-swift, rollout importance sampling metrics",
+        source="swift.rlhf_trainers.grpo_trainer.GRPOTrainer._compute_rollout_offpolicy_metrics",
+        verified="4.6.0",
         keys=_off_policy("rollout_correction", "k3_clamped", "chi2_seq_clamped"),
     ),
     "nemo-rl": Framework(

@@ -28,7 +28,7 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("samepolicy")
 
-HEAVY = r"(import|from) (torch|transformers|peft|verl)\b"
+HEAVY = r"(import|from) (torch|transformers|peft|trl|verl)\b"
 FULL_MODULE = re.compile(rf"^(pytestmark = .*\bpytest\.mark\.full\b|{HEAVY})", re.MULTILINE)
 FULL_EXAMPLE = re.compile(rf"^\s*{HEAVY}|\bhf:", re.MULTILINE)
 

@@ -54,9 +54,7 @@ def project_files() -> list[Path]:
 @pytest.fixture
 def reader_folder(tmp_path: Path) -> Path:
     """A folder as a reader would have it: `run/` is the recorded run, `MODEL.gguf` a real model where there is one."""
-    recorded = sorted((Path(samepolicy.__file__).parent / "demo").glob("*.parquet"))
-    if recorded:
-        shutil.copytree(recorded[0].parent, tmp_path / "run", ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+    shutil.copytree(Path(samepolicy.__file__).parent / "demo" / "run", tmp_path / "run")
     from samepolicy.testing import smollm2_path
 
     (tmp_path / "MODEL.gguf").symlink_to(smollm2_path())
