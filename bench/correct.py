@@ -5,10 +5,10 @@ from statistics import median
 from typing import Any
 
 import torch
-from _publish import interleaved, publish
 from measure import ROWS, TIME, batch
 from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_rejection_mask
 
+from _publish import interleaved, publish
 from samepolicy import Correction
 
 REPEATS = 15

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from _publish import interleaved, publish
 from verl import DataProto
 from verl.trainer.ppo.rollout_corr_helper import (
     compute_offpolicy_metrics,
@@ -14,6 +13,7 @@ from verl.trainer.ppo.rollout_corr_helper import (
 )
 from verl.utils.debug.metrics import calculate_debug_metrics
 
+from _publish import interleaved, publish
 from samepolicy import measure_batch
 from samepolicy.arrays import Ragged
 from samepolicy.metrics.position import position_curve

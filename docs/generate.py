@@ -134,6 +134,7 @@ def api_page() -> str:
 def commands_page() -> str:
     """Every command with its arguments and options."""
     import typer
+
     from samepolicy.cli.main import app
 
     root = typer.main.get_command(app)

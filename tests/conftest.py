@@ -28,9 +28,9 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("samepolicy")
 
-HEAVY = r"(import|from) (torch|transformers|peft|trl|verl)\b"
+HEAVY = r"(import|from) (torch|transformers|peft|trl|verl|vllm|httpx)\b"
 FULL_MODULE = re.compile(rf"^(pytestmark = .*\bpytest\.mark\.full\b|{HEAVY})", re.MULTILINE)
-FULL_EXAMPLE = re.compile(rf"^\s*{HEAVY}|\bhf:", re.MULTILINE)
+FULL_EXAMPLE = re.compile(rf"^\s*{HEAVY}|\b(hf|vllm):", re.MULTILINE)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -13,10 +13,10 @@ ROOT = Path(samepolicy.__file__).parent
 LAYERS = (
     ("errors", "arrays", "ratio", "stats", "pareto", "blocks"),
     ("metrics", "kl", "corrections"),
-    ("records", "names", "summary", "grouping", "health", "trend", "distributed", "structure"),
+    ("records", "vocabulary", "names", "summary", "grouping", "health", "trend", "distributed", "structure"),
     ("monitor", "whatif", "engines", "weights"),
     ("layers", "floor", "causes"),
-    ("diagnose",),
+    ("diagnose", "paths"),
     ("report",),
     ("integrations", "serve", "cli", "testing", "demo", "__main__"),
 )
