@@ -216,8 +216,8 @@ def check_ids(prompts: Ragged, responses: Ragged, *, vocabulary: int, limit: int
 
 def check_prompts(prompts: Ragged, *, vocabulary: int, limit: int | None, samples: int) -> Ragged:
     """Refuse prompts that nothing can be sampled after (empty, too long, wrong ids); give the rest back as int64."""
-    if samples < 1:
-        raise InputError(f"samples must be 1 or more, but it is {samples}.")
+    if not isinstance(samples, int | np.integer) or samples < 1:
+        raise InputError(f"samples must be a whole number, 1 or more, but it is {samples}.")
     empty = np.flatnonzero(prompts.lengths == 0)
     if len(empty):
         raise InputError(f"Prompt {empty[0]} has no tokens, so nothing predicts a first one; give at least the BOS id.")

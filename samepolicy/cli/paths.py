@@ -1,0 +1,84 @@
+"""`samepolicy paths`."""
+
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import typer
+
+from samepolicy.cli import engines, options, output
+from samepolicy.errors import InputError
+
+EPILOG = engines.EPILOG.format(how="--NAME for both sides, --rollout-NAME or --trainer-NAME for one")
+
+
+class CLASS(engines.EngineCommand):
+    """Takes the engines' options for the rollout, the trainer, or both."""
+
+    sides: ClassVar[tuple[str, ...]] = ("rollout", "trainer", "")
+
+
+def command(
+    model: Annotated[
+        str | None, typer.Argument(metavar="MODEL", help="The model of both sides: a folder, or a hub name.")
+    ] = None,
+    rollout: Annotated[str | None, typer.Option(help="The engine that samples, as kind:path.")] = None,
+    trainer: Annotated[str | None, typer.Option(help="The engine that trains, as kind:path.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="The dtype of both sides, such as bfloat16.")] = None,
+    prompts: Annotated[Path | None, typer.Option(help="A .txt or .jsonl file with a prompt a line.")] = None,
+    max_tokens: Annotated[int, typer.Option(help="Longest response, in tokens.")] = 32,
+    as_json: options.AsJson = False,
+) -> None:
+    """Compare every path that the two engines have from token ids to log-probs.
+
+    The rollout engine samples; the same ids go through decode, prefill, caches, chunks and batches of one side, and
+    through batches, padding and packing of the other. The status is 1 if a path parts from its own engine by more than
+    rounding.
+    """
+    from samepolicy.cli.prompts import read_prompts
+    from samepolicy.diagnose.consistency import encode
+    from samepolicy.engines.base import engine
+    from samepolicy.paths import paths
+
+    with output.progress(quiet=as_json) as tell:
+        sides: dict[str, Any] = {}
+        for side, given in (("rollout", rollout), ("trainer", trainer)):
+            spec = _spec(given, model, side)
+            tell(f"loading {spec}", len(sides), 2)
+            sides[side] = engine(spec, **engines.choices(side, dtype=dtype))
+        ids = encode(sides["rollout"], read_prompts(prompts))
+        found = paths(**sides, prompts=ids, max_tokens=max_tokens, progress=tell)
+    output.show(view(found), found.as_dict(), as_json=as_json)
+    raise typer.Exit(1 if found.breaks else 0)
+
+
+def _spec(given: str | None, model: str | None, side: str) -> str:
+    """The engine of one side; a kind alone takes the model."""
+    if given is None and model is None:
+        raise InputError(f"The {side} has no engine; give a MODEL, or both --rollout and --trainer.")
+    if given is None:
+        return engines.spec(str(model))
+    return given if ":" in given or model is None else f"{given}:{model}"
+
+
+def view(found: Any) -> Any:
+    """The paths by number, and the matrix: mean abs d above the diagonal, largest abs d below it."""
+    from rich.console import Group
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 0, 0, 1), title="abs d in nats, mean above the diagonal, largest below")
+    for heading in ("", *range(1, len(found.names) + 1)):
+        table.add_column(str(heading), justify="right", no_wrap=True)
+    for i in range(len(found.names)):
+        row = [found.mean_abs[i, j] if j > i else found.max_abs[i, j] for j in range(len(found.names))]
+        table.add_row(str(i + 1), *("·" if j == i else _short(value) for j, value in enumerate(row)))
+    named = "\n".join(f"{i:>2} {name}" for i, name in enumerate(found.names, start=1))
+    return Group(named, "", table, "", str(found))
+
+
+def _short(value: float) -> str:
+    """A number in four characters or so.
+
+    >>> _short(0.0451), _short(0.0), _short(float("nan"))
+    ('5e-2', '0', 'nan')
+    """
+    return f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e+") if value else "0"

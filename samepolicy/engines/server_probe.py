@@ -1,0 +1,145 @@
+"""What a server is, and what its log-probs mean: found by asking it, not by reading its flags."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from samepolicy.engines.rollout import Response
+from samepolicy.engines.server_client import Client
+from samepolicy.engines.server_dialects import Dialect
+from samepolicy.errors import EngineError, InputError
+from samepolicy.records.declared import effective
+from samepolicy.records.side import Sampling
+
+PROMPT = (1, 2, 3)
+"""Ids that every vocabulary has, and after which no token is certain."""
+
+MOST = 32
+"""Tokens that the defaults are judged by."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What a server says about itself.
+
+    Attributes:
+        kind: "vllm", "sglang" or "llamacpp".
+        version: its version; None where it does not tell.
+        model: the model's name in requests.
+        folder: where the server read the model from; None where it does not tell.
+        limit: longest sequence in tokens; None where it does not tell.
+    """
+
+    kind: str
+    version: str | None
+    model: str
+    folder: str | None
+    limit: int | None
+
+
+def find(client: Client, kind: str, model: str | None) -> Found:
+    """Find out what answers at an address, and which model it serves.
+
+    Args:
+        client: the address.
+        kind: what it is, or "auto".
+        model: the model's name; None takes the first that the server lists.
+
+    Raises:
+        InputError: the server lists no model of that name.
+        EngineError: nothing answers, or nothing that is known.
+    """
+    told = {"vllm": "/version", "sglang": "/get_server_info", "llamacpp": "/props"}
+    asked = told if kind == "auto" else {kind: told[kind]}
+    for name, path in asked.items():
+        about = client.get(path)
+        if isinstance(about, dict) or kind != "auto":
+            return _listed(client, name, about if isinstance(about, dict) else {}, model)
+    raise EngineError(
+        f"{client.url} is neither vLLM, SGLang nor llama.cpp as far as it tells; name it with server=, "
+        "since without token ids no log-prob can be trusted."
+    )
+
+
+def mode(client: Client, dialect: Dialect, found: Found) -> str:
+    """What a server's log-probs are of.
+
+    The most likely token alone is kept (top-k 1) at two temperatures. Its log-prob is 0 twice if all settings went in
+    ("processed"), moves with the temperature if only that did ("temperature"), and else stays put ("raw").
+    """
+    at = [_ask(client, dialect, found, Sampling(top_k=1, temperature=t), most=1).logp[0] for t in (1.0, 2.0)]
+    if not np.isfinite(at).all():
+        raise EngineError(f"{client.url} gives log-probs that are no numbers ({at}); see its log.")
+    if max(map(abs, at)) < 1e-4:
+        return "processed"
+    return "temperature" if abs(at[0] - at[1]) > 0.1 else "raw"
+
+
+def defaults(client: Client, dialect: Dialect, found: Found) -> str:
+    """Whether a client that leaves the sampling settings out gets the model's own distribution.
+
+    One seed is sampled with every setting said, twice, and with none: other ids or log-probs mean that the server fills
+    in settings of its own.
+    """
+    told, again, left = (_ask(client, dialect, found, s, most=MOST) for s in (Sampling(), Sampling(), None))
+    if not _same(told, again):
+        return "not known: the same seed gives other tokens"
+    return "neutral" if _same(told, left) else "not neutral: where a client says nothing, the server reshapes"
+
+
+def refuse_mode(mode: str, sampling: Sampling) -> None:
+    """Refuse a sampling whose recorded log-probs this server does not give.
+
+    Args:
+        mode: what the server's log-probs are of.
+        sampling: what is asked for.
+
+    Raises:
+        InputError: the server would record something else than the run declares.
+
+    >>> refuse_mode("raw", Sampling(temperature=0.7, logprobs="raw"))
+    """
+    reshaped = effective(Sampling(**{**vars(sampling), "logprobs": "processed"}))
+    if reshaped == Sampling() or sampling.logprobs == mode:
+        return
+    if mode == "temperature" and sampling.logprobs == "processed" and set(reshaped.changed) == {"temperature"}:
+        return
+    wanted = sampling.logprobs
+    raise InputError(
+        f"The server records {mode} log-probs, but under these settings {wanted} ones are asked for, so the run would "
+        f"declare what it does not hold; start vLLM with --logprobs-mode {wanted}_logprobs, or ask for logprobs={mode}."
+    )
+
+
+def _listed(client: Client, kind: str, about: dict[str, object], model: str | None) -> Found:
+    """The model that is served."""
+    listed = client.get("/v1/models")
+    entries: list[dict[str, object]] = listed.get("data", []) if isinstance(listed, dict) else []
+    names = [str(entry.get("id")) for entry in entries]
+    if model is not None and names and model not in names:
+        raise InputError(f"{client.url} serves no model {model!r}; it serves {', '.join(names)}.")
+    if not names and model is None and kind == "vllm":
+        raise EngineError(f"{client.url} lists no model; name it with served_model=.")
+    served = [e for e in entries if e.get("id") == (model or names[0])]
+    entry = served[0] if served else {}
+    version = about.get("version") or about.get("build_info")
+    folder = entry.get("root") or about.get("model_path")
+    limit = entry.get("max_model_len") or about.get("context_length")
+    return Found(
+        kind=kind,
+        version=None if version is None else str(version),
+        model=model or (names[0] if names else ""),
+        folder=None if folder is None else str(folder),
+        limit=None if limit is None else int(str(limit)),
+    )
+
+
+def _ask(client: Client, dialect: Dialect, found: Found, sampling: Sampling | None, *, most: int) -> Response:
+    """One response to the probe's prompt."""
+    call = dialect.sample(PROMPT, sampling, model=found.model, seed=7, most=most)
+    return dialect.sampled(client.post(call))
+
+
+def _same(first: Response, second: Response) -> bool:
+    """Whether two responses are the same but for rounding."""
+    return list(first.ids) == list(second.ids) and bool(np.allclose(first.logp, second.logp, atol=0.2))

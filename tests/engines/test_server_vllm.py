@@ -1,0 +1,90 @@
+"""A real vLLM server on loopback, bfloat16, with a penalty, a temperature and a chat template that nobody asked for."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from samepolicy.arrays import Ragged
+from samepolicy.diagnose import check
+from samepolicy.engines.base import Engine, engine
+from samepolicy.errors import InputError
+from samepolicy.records.side import Sampling
+from samepolicy.testing import engine_laws
+from tests.serving import smollm2_folder, vllm_server, with_settings
+
+pytestmark = [pytest.mark.full, pytest.mark.xdist_group("vllm server")]
+TEXTS = ("What is the capital of France?", "Name three colours of the rainbow.", "Hi", "Tell me a very short story.")
+TEMPLATE = "{% for m in messages %}{{ m['content'] }}\n{% endfor %}"
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    place = tmp_path_factory.mktemp("server")
+    model = with_settings(smollm2_folder(), place / "model", repetition_penalty=1.3, temperature=0.6)
+    (place / "template.jinja").write_text(TEMPLATE)
+    template = ("--chat-template", str(place / "template.jinja"))
+    with vllm_server(model, place / "log", "--dtype", "bfloat16", "--served-model-name", "smol", *template) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def server(url: str) -> Engine:
+    return engine(f"server:{url}", dtype="bfloat16")
+
+
+@pytest.fixture(scope="module")
+def trainer() -> Engine:
+    return engine(f"hf:{smollm2_folder()}", dtype="bfloat16", device="cpu")
+
+
+def test_it_keeps_the_laws_of_an_engine(server: Engine):
+    prompts = Ragged.from_lists([[1, 4093, 198], [1, 504, 3575, 282, 260]])
+    engine_laws(server, prompts=prompts, responses=Ragged.from_lists([[504, 3575, 282], [5860]]), atol=0.3)
+
+
+def test_bf16_against_bf16_is_numerics(server: Engine, trainer: Engine):
+    found = check(rollout=server, trainer=trainer, prompts=TEXTS * 4, sampling=Sampling(max_tokens=24))
+    assert found.verdict == "numerics"
+    assert 0.02 < found.summary["logp_diff"]["mean"] < 0.08
+    assert 5e-4 < found.summary["k3"]["mean"] < 6e-3
+    assert found.summary["prob_corr"]["pearson"] > 0.998
+
+
+def test_what_nobody_asked_for_is_noticed(server: Engine):
+    extra = server.describe(Sampling()).extra
+    assert extra["server_defaults"].startswith("not neutral")
+    assert extra["generation_config"] == {"repetition_penalty": 1.3, "temperature": 0.6}
+    assert extra["logprobs_mode"] == "raw"
+
+
+def test_another_chat_template_gives_other_ids(server: Engine, trainer: Engine):
+    assert server.encode("Hi") == trainer.tokenizer("Hi\n")["input_ids"] != trainer.encode("Hi")
+    assert server.decode([504, 3575]) == trainer.decode([504, 3575])
+    mine, theirs = server.describe(Sampling()), trainer.describe(Sampling())
+    assert mine.template != theirs.template
+    assert (mine.tokenizer, mine.weights) == (theirs.tokenizer, theirs.weights)
+
+
+def test_processed_log_probs_are_refused_where_the_server_records_raw_ones(server: Engine):
+    with pytest.raises(InputError, match="--logprobs-mode processed_logprobs"):
+        server.generate(Ragged.from_lists([[1, 4093]]), Sampling(temperature=0.7))
+
+
+def test_the_server_refuses_ids_and_lengths_in_one_sentence(server: Engine, url: str):
+    one = Ragged.from_lists([[1, 2]])
+    with pytest.raises(InputError, match="out of vocabulary|ids run from 0"):
+        server.score(one, Ragged.from_lists([[60000]]))
+    with pytest.raises(InputError, match="takes 511 at most"):
+        server.score(one, Ragged.from_lists([[5] * 511]))
+    with pytest.raises(InputError, match="serves no model 'other'; it serves smol"):
+        engine(f"server:{url}", served_model="other")
+
+
+def test_recorded_and_scored_log_probs_agree_through_the_server(server: Engine):
+    prompts = Ragged.from_lists([server.encode(text) for text in TEXTS])
+    run = server.generate(prompts, Sampling(max_tokens=12), samples=2)
+    scores = server.score(run["prompt_ids"], run["response_ids"], top=3)
+    assert np.abs(run["rollout_logp"].values - scores.logp.values).mean() < 0.05
+    assert scores.top_ids is not None
+    assert (scores.top_ids.values >= 0).all()
