@@ -13,13 +13,24 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
 import numpy as np
+from jaxtyping import Int
 
-from samepolicy.arrays import Array, array_namespace, count_segments, on_host, to_bool, to_float, to_numpy, view
-from samepolicy.errors import ShapeError
+from samepolicy.arrays import (
+    Array,
+    array_namespace,
+    count_segments,
+    is_torch,
+    on_host,
+    to_bool,
+    to_float,
+    to_numpy,
+    view,
+)
+from samepolicy.errors import InputError, ShapeError
 
 TOKENS_HOST, TOKENS_DEVICE = 1 << 16, 1 << 18
-LIMIT = {"trainer_logp": 0.0, "rollout_logp": 0.0, "prob_diff": 1.0}
-"""The largest value that each of these columns can have."""
+LIMITS = {"trainer_logp": (-math.inf, 0.0), "rollout_logp": (-math.inf, 0.0), "prob_diff": (0.0, 1.0)}
+"""The smallest and the largest value that each of these columns can have."""
 SIDES = ("trainer_logp", "rollout_logp")
 
 
@@ -93,7 +104,10 @@ class Batch:
     offsets: Any = None
 
     def __post_init__(self) -> None:
-        """Refuse what cannot line up; nothing is ever broadcast."""
+        """Refuse what is no number or cannot line up; nothing is ever broadcast."""
+        columns = {name: numbers(name, column) for name, column in self.columns.items()}
+        object.__setattr__(self, "columns", columns)
+        object.__setattr__(self, "mask", numbers("The mask", self.mask))
         shape = tuple(self.mask.shape)
         if len(shape) != (2 if self.offsets is None else 1):
             wanted = "[batch, time] without offsets" if self.offsets is None else "[tokens] with offsets"
@@ -104,8 +118,8 @@ class Batch:
                     f"Column {name!r} has shape {list(column.shape)}, but the mask has {list(shape)}; give both one "
                     "value per token (repeat a value per sequence over its tokens yourself)."
                 )
-        if self.offsets is not None and int(self.offsets[-1]) != shape[0]:
-            raise ShapeError(f"Offsets end at {int(self.offsets[-1])}, but there are {shape[0]} packed tokens.")
+        if self.offsets is not None:
+            object.__setattr__(self, "offsets", to_offsets(self.offsets, shape[0]))
 
     def block(self, rows: slice, offsets: Any) -> Block:
         """The valid tokens of one cut."""
@@ -121,8 +135,7 @@ class Batch:
             step = max(1, size // max(time, 1))
             yield from ((slice(first, first + step), None) for first in range(0, batch, step))
             return
-        offsets = to_numpy(self.offsets).astype(np.int64)
-        first = 0
+        offsets, first = self.offsets, 0
         while first < len(offsets) - 1:
             last = max(first + 1, int(np.searchsorted(offsets, offsets[first] + size, side="right")) - 1)
             yield slice(int(offsets[first]), int(offsets[last])), offsets[first : last + 1] - offsets[first]
@@ -139,7 +152,7 @@ def _set_aside(columns: dict[str, Array], valid: Array) -> Block:
     if tokens == 0:
         return Block(columns, valid, counts)
     counts = replace(counts, **_zeros(sides))
-    good = [xp.isfinite(v) & (v <= LIMIT[n]) for n, v in sides.items() if not _clean(v, LIMIT[n])]
+    good = [_within(v, *LIMITS[n]) for n, v in sides.items() if not _clean(v, *LIMITS[n])]
     if not good:
         return Block(columns, valid, counts)
     kept = functools.reduce(operator.and_, good)
@@ -149,9 +162,15 @@ def _set_aside(columns: dict[str, Array], valid: Array) -> Block:
     return Block({n: c[kept] for n, c in columns.items()}, count_segments(kept, offsets), counts)
 
 
-def _clean(values: Array, limit: float) -> bool:
-    """Whether every value is finite and none above the limit; NaN fails both comparisons."""
-    return bool(values.min() > -math.inf) and bool(values.max() <= limit)
+def _clean(values: Array, low: float, high: float) -> bool:
+    """Whether every value is finite and within the limits; NaN fails both comparisons."""
+    least = values.min()
+    return bool(least > -math.inf) and bool(least >= low) and bool(values.max() <= high)
+
+
+def _within(values: Array, low: float, high: float) -> Array:
+    """Which values are finite and within the limits."""
+    return array_namespace(values).isfinite(values) & (values >= low) & (values <= high)
 
 
 def _zeros(sides: Mapping[str, Array]) -> dict[str, int]:
@@ -170,3 +189,60 @@ def _faults(sides: Mapping[str, Array]) -> dict[str, int]:
         found[f"nonfinite_{side}"] = values.shape[0] - int(xp.count_nonzero(finite))
         found[f"positive_{side}"] = int(xp.count_nonzero(finite & (values > 0)))
     return found
+
+
+def numbers(name: str, value: Array) -> Array:
+    """A torch tensor or NumPy array of real numbers as it is, and nested lists of them as NumPy.
+
+    Raises:
+        ShapeError: lists of different lengths.
+        InputError: text, dates, complex numbers and whatever else is no array of real numbers.
+
+    >>> numbers("mask", [[1, 0]])
+    array([[1, 0]])
+    """
+    if is_torch(value):
+        real = not value.dtype.is_complex
+    else:
+        value = _as_numpy(name, value)
+        bfloat16 = value.dtype.kind == "V" and value.dtype.type is not np.void
+        real = value.dtype.kind in "biuf" or bfloat16
+    if not real:
+        raise InputError(f"{name} must hold real numbers, but it is of type {value.dtype}; give an array of floats.")
+    return value
+
+
+def _as_numpy(name: str, value: Any) -> np.ndarray:
+    """NumPy for what is no tensor; a masked or missing (None) entry is NaN."""
+    if isinstance(value, np.ma.MaskedArray):
+        filled: np.ndarray = np.ma.filled(value.astype(np.float64), np.nan)
+        return filled
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise ShapeError(f"{name} is a list of lists of different lengths; pad it, or pack it.") from error
+    try:
+        return array.astype(np.float64) if array.dtype.kind == "O" else array
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"{name} must hold real numbers, one for each place ({error}); give an array.") from error
+
+
+def to_offsets(offsets: Any, tokens: int) -> Int[np.ndarray, " sequences_and_1"]:
+    """Offsets as int64 in host memory, checked to cut exactly `tokens` packed values.
+
+    Raises:
+        ShapeError: offsets that are no whole numbers, do not rise from 0, or do not end at `tokens`.
+
+    >>> to_offsets([0, 2, 2, 3], 3).tolist()
+    [0, 2, 2, 3]
+    """
+    found = to_numpy(numbers("offsets", offsets))
+    whole = found.dtype.kind in "iuf" and bool((found == np.trunc(found)).all())
+    good = whole and found.ndim == 1 and len(found) > 0 and found[0] == 0 and found[-1] == tokens
+    if not good or (found[1:] < found[:-1]).any():
+        shown = f"they are {found[:4]} … {found[-1:]}" if found.ndim == 1 else f"their shape is {list(found.shape)}"
+        raise ShapeError(
+            f"Offsets must be whole numbers that rise from 0 to the number of packed tokens ({tokens}), but {shown}; "
+            "give where each sequence begins and the last ends (cu_seqlens)."
+        )
+    return found.astype(np.int64)

@@ -14,6 +14,8 @@ from samepolicy.metrics.position import positions
 from samepolicy.records.run import Run
 from samepolicy.summary import Summary, measure
 
+UNKNOWN = "not recorded"
+"""The label of a text that is missing."""
 PROBABILITY_EDGES = (0.01, 0.1, 0.5, 0.9, 0.99, 0.999)
 
 
@@ -70,7 +72,8 @@ def _per_token(name: str) -> Callable[[Run], np.ndarray]:
 
     def labels(run: Run) -> np.ndarray:
         column = run[name]
-        return column.values if isinstance(column, Ragged) else np.repeat(column, run.lengths)
+        values = column.values if isinstance(column, Ragged) else np.repeat(column, run.lengths)
+        return np.where(values == None, UNKNOWN, values) if values.dtype.kind == "O" else values  # noqa: E711
 
     return labels
 

@@ -135,6 +135,9 @@ def flat_names(summary: Any, names: str) -> dict[str, float]:
         counts = {f"samepolicy/counts/{k}": v for k, v in vars(summary.counts).items()}
         return counts | {f"samepolicy/{n}/{k}": v for n, m in summary.metrics.items() for k, v in m.items()}
     table = framework(names)
+    lacking = sorted(metrics_of(names) - {*summary.statistics} - {*summary.missing})
+    if lacking:
+        raise InputError(f"{lacking[0]} was not measured; measure with names={names!r} to read {names}'s keys.")
     found = {key: _read(summary, k) for key, k in table.keys.items() if k.metric not in summary.missing}
     return ({table.valid: float(summary.counts.measured > 0)} if table.valid else {}) | found
 

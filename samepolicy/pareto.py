@@ -1,9 +1,41 @@
-"""The shape k of a generalised Pareto tail fitted to the largest importance weights (PSIS)."""
+"""The tail of importance weights: the largest of them as a mergeable statistic, and the Pareto shape k fitted to it."""
 
 import math
 
 import numpy as np
 from jaxtyping import Float
+
+from samepolicy.arrays import Array, largest, vector
+from samepolicy.stats import State, Statistic
+
+
+class Tail(Statistic):
+    """The largest log-weights, for the Pareto shape of the tail: [count, the 1025 largest in falling order].
+
+    1024 of them are the most that the fit uses, and one more is where the tail begins, so the fit is the same however
+    the values were split.
+    """
+
+    KEPT = 1025
+    SIZE = KEPT + 1
+
+    @staticmethod
+    def reduce(values: Float[Array, " values"], prior: State | None = None) -> Array:
+        """[count, largest values, -inf where there are fewer]."""
+        above = -math.inf if prior is None else prior[-1]
+        return vector(values, [values.shape[0]], largest(values, Tail.KEPT, above=above))
+
+    @staticmethod
+    def merge(states: Float[State, "parts size"]) -> Float[State, " size"]:
+        """The largest of the largest."""
+        pool = np.concatenate([states[:, 1:].ravel(), np.full(Tail.KEPT, -math.inf)])
+        return np.concatenate([[states[:, 0].sum()], np.sort(pool)[::-1][: Tail.KEPT]])
+
+    def readouts(self) -> dict[str, float]:
+        """k (NaN where no tail can be fitted), the largest k to trust at this count, and the count."""
+        n = self.count
+        trusted = min(1 - 1 / math.log10(n), 0.7) if n > 1 else math.nan
+        return {"k": pareto_k(self.state[1:], count=n), "trusted_below": trusted, "count": n}
 
 
 def pareto_k(log_weights: Float[np.ndarray, " largest"], *, count: int) -> float:

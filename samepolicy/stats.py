@@ -12,11 +12,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from jaxtyping import Float
 
-from samepolicy.arrays import Array, array_namespace, bincount, dot, is_torch, largest, vector
-from samepolicy.pareto import pareto_k
+from samepolicy.arrays import Array, array_namespace, bincount, dot, is_torch, vector
 
 State = np.ndarray
-CANCELLED = 1e-3
+CANCELLED = 1e-6
 """A spread below this share of the plain sum of squares is taken again around the mean, since digits cancel."""
 
 
@@ -83,12 +82,8 @@ class Moments(Statistic):
         n = values.shape[0]
         if n == 0:
             return vector(values, [0.0, 0.0, 0.0, math.inf, -math.inf])
-        total, squares = values.sum(), dot(values, values)
-        spread = squares - total * total / n
-        if is_torch(values) or not spread > CANCELLED * squares:
-            centred = values - total / n
-            spread = dot(centred, centred)
-        return vector(values, [n, total, spread, values.min(), values.max()])
+        total = values.sum()
+        return vector(values, [n, total, _spread(values, total), values.min(), values.max()])
 
     @staticmethod
     def merge(states: Float[State, "parts size"]) -> Float[State, " size"]:
@@ -110,6 +105,16 @@ class Moments(Statistic):
             "max": high if n else math.nan,
             "count": int(n),
         }
+
+
+def _spread(values: Float[Array, " values"], total: Any) -> Any:
+    """Σ (x - mean)²: from the plain sum of squares where that keeps enough digits, else around the mean."""
+    squares = dot(values, values)
+    spread = squares - total * total / values.shape[0]
+    if not is_torch(values) and spread > CANCELLED * squares:
+        return spread
+    centred = values - total / values.shape[0]
+    return dot(centred, centred)
 
 
 class Share(Statistic):
@@ -157,8 +162,8 @@ class Comoments(Statistic):
         if n == 0:
             return vector(x, [0.0] * 6)
         total_x, total_y = x.sum(), y.sum()
-        dx, dy = x - total_x / n, y - total_y / n
-        return vector(x, [n, total_x, total_y, dot(dx, dx), dot(dy, dy), dot(dx, dy)])
+        both = dot(x - total_x / n, y)
+        return vector(x, [n, total_x, total_y, _spread(x, total_x), _spread(y, total_y), both])
 
     @staticmethod
     def merge(states: Float[State, "parts size"]) -> Float[State, " size"]:
@@ -243,7 +248,7 @@ class Histogram(Statistic):
         double = values.dtype == xp.float64
         bias, mantissa = (1023, 52) if double else (127, 23)
         bits = values.view(xp.int64 if double else xp.int32) >> (mantissa - 6)
-        return xp.clip(bits - ((bias + cls.LOW) * cls.PER_OCTAVE - 1), 0, cls.BINS + 1)
+        return (bits - ((bias + cls.LOW) * cls.PER_OCTAVE - 1)).clip(0, cls.BINS + 1)
 
     @staticmethod
     def reduce(values: Float[Array, " values"], prior: State | None = None) -> Array:
@@ -271,32 +276,3 @@ class Histogram(Statistic):
     def readouts(self) -> dict[str, float]:
         """p50, p90, p99, p99.9."""
         return {f"p{100 * q:g}": self.quantile(q) for q in (0.5, 0.9, 0.99, 0.999)}
-
-
-class Tail(Statistic):
-    """The largest log-weights, for the Pareto shape of the tail: [count, the 1025 largest in falling order].
-
-    1024 of them are the most that the fit uses, and one more is where the tail begins, so the fit is the same however
-    the values were split.
-    """
-
-    KEPT = 1025
-    SIZE = KEPT + 1
-
-    @staticmethod
-    def reduce(values: Float[Array, " values"], prior: State | None = None) -> Array:
-        """[count, largest values, -inf where there are fewer]."""
-        above = -math.inf if prior is None else prior[-1]
-        return vector(values, [values.shape[0]], largest(values, Tail.KEPT, above=above))
-
-    @staticmethod
-    def merge(states: Float[State, "parts size"]) -> Float[State, " size"]:
-        """The largest of the largest."""
-        pool = np.concatenate([states[:, 1:].ravel(), np.full(Tail.KEPT, -math.inf)])
-        return np.concatenate([[states[:, 0].sum()], np.sort(pool)[::-1][: Tail.KEPT]])
-
-    def readouts(self) -> dict[str, float]:
-        """k (NaN where no tail can be fitted), the largest k to trust at this count, and the count."""
-        n = self.count
-        trusted = min(1 - 1 / math.log10(n), 0.7) if n > 1 else math.nan
-        return {"k": pareto_k(self.state[1:], count=n), "trusted_below": trusted, "count": n}

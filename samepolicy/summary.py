@@ -9,30 +9,26 @@ import functools
 import math
 import operator
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 import numpy as np
 
-from samepolicy.arrays import Array, array_namespace, is_torch, on_host, segment, to_numpy
-from samepolicy.blocks import Batch, Block, Counts
+from samepolicy.arrays import Array, on_host
+from samepolicy.blocks import SIDES, Batch, Counts
 from samepolicy.errors import InputError, MissingColumnError
-from samepolicy.metrics import Metric, all_metrics, columns
+from samepolicy.gathering import UNCHECKED, Gathering, missing_columns
+from samepolicy.metrics import Metric, all_metrics
 from samepolicy.names import flat_names, metrics_of
 from samepolicy.records.run import Run
 from samepolicy.stats import Statistic
 
-PENDING = 16
-"""Blocks in host memory whose states are merged together."""
 MEASURED = ("trainer_logp", "rollout_logp", "current_logp", "trainer_entropy", "advantage", "prob_diff")
 """Columns of a run that metrics can need."""
 THREADS = min(4, os.cpu_count() or 1)
 """Threads that share the blocks of a batch in host memory; NumPy computes outside the interpreter's lock."""
-UNCHECKED = frozenset({"current_logp", "trainer_entropy", "advantage"})
-"""Columns whose values may be no number where both log-probs are."""
-SEQUENCE_SUFFIXES = ("_mean", "_sum", "_max")
 
 
 @dataclass(frozen=True)
@@ -55,7 +51,12 @@ class Summary:
     missing: Mapping[str, tuple[str, ...]]
 
     def __add__(self, other: Self) -> Self:
-        """The summary of both; a metric that one of them lacks covers only the other's tokens, as its count says."""
+        """The summary of both; a metric that one of them lacks covers only the other's tokens, as its count says.
+
+        Raises:
+            InputError: only one of them was measured with a framework's names.
+        """
+        _refuse_other_names(self, other)
         names = {**self.statistics, **other.statistics}
         merged = {n: _add(self.statistics.get(n), other.statistics.get(n)) for n in names}
         missing = {**self.missing, **other.missing}
@@ -128,6 +129,8 @@ def measure(run: Run, *, names: str = "samepolicy") -> Summary:
     """
     aligned = run.aligned()
     found = {name: aligned[name].values for name in MEASURED if name in aligned}
+    if {*SIDES} <= {*found}:
+        found.pop("prob_diff", None)  # computed from what it was made of
     summary = _measure(Batch(found, aligned.mask.values, aligned.offsets), names)
     unaligned = run.tokens - aligned.tokens
     return summary + Summary(Counts(unaligned=unaligned), {}, {}) if unaligned else summary
@@ -150,13 +153,26 @@ def measure_batch(
         The Summary.
 
     Raises:
-        ShapeError: shapes differ; nothing is broadcast.
+        ShapeError: shapes differ (nothing is broadcast), or offsets that do not cut the tokens.
         MaskError: the mask holds other values than 0 and 1.
+        InputError: a column that no metric needs, or values that are no real numbers.
     """
-    unknown = set(columns) - set(MEASURED)
+    unknown = sorted({*columns} - UNCHECKED)
     if unknown:
-        raise InputError(f"No metric needs a column {sorted(unknown)[0]!r}; they need {', '.join(MEASURED)}.")
-    return _measure(Batch({"trainer_logp": trainer, "rollout_logp": rollout, **columns}, mask, offsets), names)
+        wanted = ", ".join(sorted(UNCHECKED))
+        raise InputError(f"No metric needs a column {unknown[0]!r} beside trainer and rollout; they need {wanted}.")
+    given = {name: column for name, column in columns.items() if column is not None}
+    return _measure(Batch({"trainer_logp": trainer, "rollout_logp": rollout, **given}, mask, offsets), names)
+
+
+def _refuse_other_names(a: Summary, b: Summary) -> None:
+    """A framework's own metrics over a part of the tokens would pass for those of all of them."""
+    asked = [{n for n in (*s.statistics, *s.missing) if all_metrics()[n].asked} for s in (a, b)]
+    if asked[0] != asked[1] and all(s.statistics or s.missing for s in (a, b)):
+        raise InputError(
+            f"One summary has {min(asked[0] ^ asked[1])} and the other has not, since they were measured under "
+            "different names; measure both with the same names=."
+        )
 
 
 def _measure(batch: Batch, names: str) -> Summary:
@@ -167,9 +183,15 @@ def _measure(batch: Batch, names: str) -> Summary:
             f"Measuring needs trainer_logp and rollout_logp, or prob_diff, but the run has {have}; add the missing "
             "side with `samepolicy score RUN --engine …`."
         )
-    wanted = {n: m for n, m in all_metrics().items() if not m.asked or n in metrics_of(names)}
-    missing = {n: needs for n, m in wanted.items() if (needs := _missing(m, batch.columns))}
-    metrics = [m for n, m in wanted.items() if n not in missing]
+    wanted = [m for n, m in all_metrics().items() if not m.asked or n in metrics_of(names)]
+    return reduce_batch(batch, wanted)
+
+
+def reduce_batch(batch: Batch, wanted: Sequence[Metric]) -> Summary:
+    """Measure some metrics of a batch, block by block; those whose columns are not there are among its `missing`."""
+    needs = {m.name: missing_columns(m, batch.columns) for m in wanted}
+    missing = {name: lacking for name, lacking in needs.items() if lacking}
+    metrics = [m for m in wanted if m.name not in missing]
     cuts = list(batch.cuts())
     workers = min(THREADS, len(cuts) // 8) if on_host(batch.mask) else 1
     if workers < 2:
@@ -181,112 +203,12 @@ def _measure(batch: Batch, names: str) -> Summary:
 
 def _gather(batch: Batch, cuts: list[Any], metrics: list[Metric], missing: Mapping[str, tuple[str, ...]]) -> Summary:
     """Reduce some blocks of a batch; overflow to inf is a result here, not a fault."""
-    gathering = _Gathering(metrics)
+    gathering = Gathering(metrics)
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         for rows, offsets in cuts:
             gathering.add(batch.block(rows, offsets))
-        return gathering.summary(missing)
-
-
-def _missing(metric: Metric, given: Mapping[str, Any]) -> tuple[str, ...]:
-    """The run's own columns that a metric needs and the batch lacks."""
-    needs = (_token_column(p) for p in metric.parameters)
-    return tuple(sorted({b for n in needs if n not in given for b in columns.base_columns(n) if b not in given}))
-
-
-def _token_column(parameter: str) -> str:
-    """The per-token column behind a metric's parameter."""
-    return parameter.rpartition("_")[0] if parameter.endswith(SEQUENCE_SUFFIXES) else parameter
-
-
-class _Columns(dict[str, Any]):
-    """Columns of a block; derived ones are computed when first asked for."""
-
-    def __missing__(self, name: str) -> Array:
-        self[name] = getattr(columns, name)(*(self[n] for n in columns.derivations()[name]))
-        return self[name]
-
-
-class _Gathering:
-    """Collects the states of all statistics over the blocks of one batch."""
-
-    def __init__(self, metrics: Iterable[Metric]) -> None:
-        self.token_metrics = [m for m in metrics if m.span == "token"]
-        self.sequence_metrics = [m for m in metrics if m.span == "sequence"]
-        self.needs = sorted({p for m in self.sequence_metrics for p in m.parameters})
-        self.counts = Counts()
-        self.states: dict[tuple[str, type[Statistic]], list[Array]] = {}
-        self.sequences: dict[str, list[Array]] = {name: [] for name in self.needs}
-        self.blocks = 0
-
-    def add(self, block: Block) -> None:
-        """Reduce one block."""
-        self.counts += block.counts
-        found = _Columns(block.columns)
-        self._reduce(self.token_metrics, found)
-        filled = block.lengths > 0
-        for name in self.needs:
-            column, _, how = name.rpartition("_")
-            self.sequences[name].append(segment(found[column], block.lengths, how)[filled])
-        self.blocks += 1
-        if self.blocks % PENDING == 0:
-            self._merge_host()
-
-    def _reduce(self, metrics: Iterable[Metric], found: Mapping[str, Array]) -> None:
-        """The states of these metrics; two metrics that reduce the same array alike share the work."""
-        shared: dict[tuple[type[Statistic], str], Array] = {}
-        for metric in metrics:
-            values = self._values(metric, found)
-            column = next((n for n, c in found.items() if c is values), metric.name)
-            for statistic in metric.statistics:
-                states = self.states.setdefault((metric.name, statistic), [])
-                if (statistic, column) not in shared:
-                    prior = states[0] if states and isinstance(states[0], np.ndarray) else None
-                    shared[statistic, column] = statistic.reduce(values, prior)
-                states.append(shared[statistic, column])
-
-    def _values(self, metric: Metric, found: Mapping[str, Array]) -> Any:
-        """A metric's values on one block, clamped where the metric says so, without those that are no number."""
-        values = metric.function(*(found[p] for p in metric.parameters))
-        if metric.clamp:
-            xp = array_namespace(values)
-            held = xp.clip(values, *metric.clamp)
-            self.counts += Counts(clamped=int(xp.count_nonzero(held != values)))
-            return held
-        if not UNCHECKED.isdisjoint(b for p in metric.parameters for b in columns.base_columns(_token_column(p))):
-            return values[array_namespace(values).isfinite(values)]
-        return values
-
-    def _merge_host(self) -> None:
-        """Merge what waits in host memory; on a device everything waits for the single transfer at the end."""
-        for (_, statistic), states in self.states.items():
-            if isinstance(states[0], np.ndarray):
-                states[:] = [statistic.merge(np.stack(states))]
-
-    def summary(self, missing: Mapping[str, tuple[str, ...]]) -> Summary:
-        """Reduce the sequences, bring every state to the host at once, and merge."""
-        if self.blocks:
-            joined = {n: array_namespace(*parts).concat(parts) for n, parts in self.sequences.items()}
-            self._reduce(self.sequence_metrics, joined)
-        _to_host(self.states)
-        gathered: dict[str, tuple[Statistic, ...]] = {}
-        for metric in [*self.token_metrics, *self.sequence_metrics]:
-            parts = [self.states.get((metric.name, s), []) for s in metric.statistics]
-            merged = [s.merge(np.reshape(p, (len(p), s.SIZE))) for s, p in zip(metric.statistics, parts, strict=True)]
-            gathered[metric.name] = tuple(s(m) for s, m in zip(metric.statistics, merged, strict=True))
-        ordered = {name: gathered[name] for name in all_metrics() if name in gathered}
-        return Summary(self.counts, ordered, dict(missing))
-
-
-def _to_host(states: dict[Any, list[Array]]) -> None:
-    """Replace device states by host ones, with one transfer for all of them."""
-    waiting = [s for parts in states.values() for s in parts if is_torch(s)]
-    if not waiting:
-        return
-    flat = to_numpy(array_namespace(*waiting).concat(waiting)).astype(np.float64)
-    pieces = iter(np.split(flat, np.cumsum([len(s) for s in waiting])[:-1]))
-    for parts in states.values():
-        parts[:] = [next(pieces) if is_torch(s) else s for s in parts]
+        statistics = gathering.statistics()
+        return Summary(gathering.counts, statistics, dict(missing))
 
 
 def _add(a: tuple[Statistic, ...] | None, b: tuple[Statistic, ...] | None) -> tuple[Statistic, ...]:

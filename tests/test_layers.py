@@ -12,10 +12,10 @@ import samepolicy
 ROOT = Path(samepolicy.__file__).parent
 LAYERS = (
     ("errors", "arrays", "ratio", "stats", "pareto", "blocks"),
-    ("metrics", "kl", "corrections"),
+    ("metrics", "gathering", "kl", "corrections"),
     ("records", "vocabulary", "names", "summary", "grouping", "health", "trend", "distributed", "structure"),
     ("monitor", "whatif", "engines", "weights"),
-    ("layers", "floor", "causes"),
+    ("layers", "floor", "causes", "semantics"),
     ("diagnose", "paths"),
     ("report",),
     ("integrations", "serve", "cli", "testing", "demo", "__main__"),

@@ -1,6 +1,6 @@
 """Roll out, score, measure, diagnose: is this engine's policy the trainer's?"""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -10,10 +10,11 @@ from samepolicy.arrays import Ragged
 from samepolicy.diagnose.judge import diagnose, score_trainer
 from samepolicy.diagnose.result import Diagnosis
 from samepolicy.engines.base import Engine, Message
-from samepolicy.errors import InputError
+from samepolicy.errors import EngineError, InputError
 from samepolicy.floor import Progress, add_evidence, column
 from samepolicy.records.run import Run
 from samepolicy.records.side import Sampling
+from samepolicy.semantics import noted
 
 Prompt: TypeAlias = str | Sequence[Message] | Sequence[int] | np.ndarray
 """A user message, a conversation, or token ids."""
@@ -63,12 +64,14 @@ def check(
     """
     tell = progress or _silent
     tell("rollout", 0, 1)
-    run = rollout.generate(encode(rollout, prompts), sampling, samples=samples)
+    ids = encode(rollout, prompts)
+    run = rollout.generate(ids, sampling, samples=samples)
+    run = replace(run, info={**run.info, **_rendered(trainer, prompts, ids)})
     tell("rollout", 1, 1)
     if keep is not None:
         keep(run)
     tell("trainer", 0, 1)
-    run = score_trainer(run, trainer, trainer_sampling or sampling)
+    run = noted(score_trainer(run, trainer, trainer_sampling or sampling), trainer=trainer)
     tell("trainer", 1, 1)
     run = replace(run, info={**run.info, "self_checks": _self_checks(run, rollout, trainer, tell)})
     if trainer.capabilities.variants:
@@ -79,21 +82,53 @@ def check(
 
 
 def encode(engine: Engine, prompts: Sequence[Prompt]) -> Ragged:
-    """Token ids of the prompts, int64, one row per prompt; ids are taken as they are."""
-    if not len(prompts):
-        raise InputError("There is no prompt to sample from; give at least one, better twelve.")
-    rows = [_ids(engine, prompt) for prompt in prompts]
+    """Token ids of the prompts, int64, one row per prompt; ids are taken as they are.
+
+    Raises:
+        InputError: no prompt, or one that is neither text, nor a conversation, nor token ids.
+    """
+    if isinstance(prompts, str) or not len(prompts):
+        what = "prompts is one text" if isinstance(prompts, str) else "There is no prompt to sample from"
+        raise InputError(f"{what}; give a list of at least one prompt, better twelve.")
+    rows = [_ids(engine, prompt, f"Prompt {i}") for i, prompt in enumerate(prompts)]
     return Ragged.from_lists(rows, dtype=np.int64)
 
 
-def _ids(engine: Engine, prompt: Prompt) -> Sequence[int]:
+def _ids(engine: Engine, prompt: Any, where: str) -> Sequence[int]:
     """The token ids of one prompt."""
     if isinstance(prompt, str):
         return engine.encode(prompt)
-    numbers = [part for part in prompt if isinstance(part, int | np.integer)]
-    if len(numbers) == len(prompt):
-        return [int(number) for number in numbers]
-    return engine.encode([part for part in prompt if not isinstance(part, int | np.integer)])
+    parts = prompt.tolist() if isinstance(prompt, np.ndarray) else prompt
+    if isinstance(parts, Sequence):
+        if all(isinstance(part, int | np.integer) and not isinstance(part, bool) for part in parts):
+            if any(abs(int(part)) >= 2**63 for part in parts):
+                raise InputError(f"{where} holds an id of 2**63 or more; give the ids of this model.")
+            return [int(part) for part in parts]
+        if all(_is_turn(part) for part in parts):
+            return engine.encode(parts)
+    raise InputError(
+        f"{where} is neither a text, nor a list of token ids, nor a conversation ({prompt!r:.60}); "
+        'a conversation is a list of turns {"role": "user", "content": "…"}.'
+    )
+
+
+def _is_turn(part: Any) -> bool:
+    """Whether it is one turn of a conversation."""
+    return isinstance(part, Mapping) and all(isinstance(part.get(key), str) for key in ("role", "content"))
+
+
+def _rendered(trainer: Engine, prompts: Sequence[Prompt], ids: Ragged) -> dict[str, Any]:
+    """How many prompts the trainer would turn into other ids; nothing where it has no tokenizer, or ids were given."""
+    different, example = 0, ""
+    for i, prompt in enumerate(prompts):
+        try:
+            own = _ids(trainer, prompt, f"Prompt {i}")
+        except EngineError:
+            return {}
+        if list(own) != ids[i].tolist():
+            example = example or f"prompt {i}: {len(ids[i])} ids of the rollout, {len(own)} of the trainer"
+            different += 1
+    return {"prompts_rendered": {"prompts": len(prompts), "different": different, "example": example}}
 
 
 def _self_checks(run: Run, rollout: Engine, trainer: Engine, tell: Callable[[str, int, int], Any]) -> dict[str, Any]:

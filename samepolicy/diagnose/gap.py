@@ -69,10 +69,16 @@ class Gap:
         values = {name: json_number(value) for name, value in asdict(self).items()}
         return values | {"limit": self.limit, "place": self.place}
 
+    @property
+    def interval(self) -> str:
+        """The interval in words; one prompt gives none."""
+        if np.isnan(self.low):
+            return "no interval from one prompt"
+        return f"95 % interval {self.low:.3g} to {self.high:.3g}"
+
     def __str__(self) -> str:
         """The ratio with its interval."""
-        interval = f"95 % interval {self.low:.3g} to {self.high:.3g}"
-        return f"{self.ratio:.3g} times the floor² ({interval}, limit {self.limit:g})"
+        return f"{self.ratio:.3g} times the floor² ({self.interval}, limit {self.limit:g})"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ import numpy as np
 from samepolicy.diagnose.measured import Measured
 from samepolicy.diagnose.verdict import Verdict
 from samepolicy.records.declared import scored_here
-from samepolicy.structure import Status
+from samepolicy.structure import Status, counted
 
 RUNGS = ("tokens", "template", "shift", "mask", "sampling", "positions", "weights", "routing", "numerics")
 
@@ -107,7 +107,8 @@ def _prompts(m: Measured) -> Rung:
     if "prompt_ids" not in m.run:
         return Rung(name="fixed prompts", status="not checked", why="prompt_ids are not recorded")
     distinct = len({tuple(p.tolist()) for p in m.run["prompt_ids"]})
-    return Rung(name="fixed prompts", status="passed", why=f"{distinct} different prompts, kept as token ids")
+    different = "1 prompt" if distinct == 1 else f"{distinct} different prompts"
+    return Rung(name="fixed prompts", status="passed", why=f"{different}, kept as token ids")
 
 
 def _kept(m: Measured) -> Rung:
@@ -118,8 +119,9 @@ def _kept(m: Measured) -> Rung:
         lacking.append("the rollout's sampling parameters")
     if lacking:
         return Rung(name=name, status="not checked", why=f"not recorded: {', '.join(lacking)}")
+    many = counted(len(m.run), "response")
     why = "prompt and response ids, log-probs, mask and sampling parameters; positions count on from the prompt"
-    return Rung(name=name, status="passed", why=f"{m.run.tokens} tokens of {len(m.run)} responses with {why}")
+    return Rung(name=name, status="passed", why=f"{counted(m.run.tokens, 'token')} of {many} with {why}")
 
 
 def _neutral(m: Measured) -> Rung:
@@ -155,7 +157,7 @@ def _compared(m: Measured) -> Rung:
     if m.pairs is None or not len(m.pairs.index) or m.where is None:
         return Rung(name=name, status="not checked", why="there is no token with a log-prob on both sides")
     size = float(np.abs(m.pairs.difference).mean())
-    why = f"mean abs d {size:.3g} nats, mean ratio {m.where.ratio:.4g} over {len(m.pairs.index)} tokens"
+    why = f"mean abs d {size:.3g} nats, mean ratio {m.where.ratio:.4g} over {counted(len(m.pairs.index), 'token')}"
     if bad and bad.status == "failed":
         return Rung(name=name, status="failed", why=f"{why}; {bad.sentence}")
     return Rung(name=name, status="passed", why=why)

@@ -11,7 +11,7 @@ from samepolicy.diagnose.where import Where
 from samepolicy.floor import Floor
 from samepolicy.health import Reading
 from samepolicy.records.run import Run
-from samepolicy.structure import Fact
+from samepolicy.structure import Fact, unasked
 from samepolicy.summary import Summary
 
 EXIT_CODES: dict[Word, int] = {"same": 0, "numerics": 0, "different": 1, "inconclusive": 3}
@@ -68,8 +68,13 @@ class Diagnosis:
 
     @property
     def further(self) -> str | None:
-        """Which side is clearly further from float32; None where neither is, or it is not known."""
-        return further(self.sides)
+        """Which side is clearly further from float32; None where neither is, it is not known, or structure failed."""
+        return None if any(fact.breaks for fact in self.facts) else further(self.sides)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What an engine would do to the distribution where nobody asks for it."""
+        return unasked(self.run)
 
     def as_dict(self) -> dict[str, Any]:
         """A JSON-ready mapping; a number that does not exist is null."""
@@ -86,6 +91,8 @@ class Diagnosis:
             "findings": [finding.as_dict() for finding in self.findings],
             "health": [reading.as_dict() for reading in self.readings],
             "self_checks": self.self_checks,
+            "semantics": self.run.info.get("semantics"),
+            "warnings": list(self.warnings),
         }
 
     def __str__(self) -> str:

@@ -7,6 +7,7 @@ import numpy as np
 
 from samepolicy.diagnose.gap import Gap
 from samepolicy.diagnose.measured import Measured
+from samepolicy.structure import counted
 
 Word: TypeAlias = Literal["same", "numerics", "different", "inconclusive"]
 """The four verdicts."""
@@ -41,7 +42,7 @@ def decide(m: Measured) -> Verdict:
         sentence = f"Nothing can be told: {m.copy.sentence}."
         return Verdict(word="inconclusive", sentence=sentence, next=_stop(m.copy.fix))
     if m.mean_square <= SAME**2:
-        size = f"the log-ratio is {np.sqrt(m.mean_square):.1e} nats rms over {len(m.pairs.index)} tokens"
+        size = f"the log-ratio is {np.sqrt(m.mean_square):.1e} nats rms over {counted(len(m.pairs.index), 'token')}"
         return Verdict(word="same", sentence=f"The two policies are the same: {size} (limit {SAME:g}).", next=AGAIN)
     if m.gap is None:
         return _no_floor(m)
@@ -141,9 +142,8 @@ def _declared_apart(m: Measured) -> bool:
 
 def _size(gap: Gap) -> str:
     """The gap in words."""
-    interval = f"95 % interval {gap.low:.3g} to {gap.high:.3g}"
-    counts = f"{gap.tokens} tokens of {gap.prompts} prompts, mean abs d {gap.mean_abs:.2g} nats"
-    return f"{gap.ratio:.3g} times the rounding floor² ({interval}; {counts})"
+    counts = f"{counted(gap.tokens, 'token')} of {counted(gap.prompts, 'prompt')}, mean abs d {gap.mean_abs:.2g} nats"
+    return f"{gap.ratio:.3g} times the rounding floor² ({gap.interval}; {counts})"
 
 
 def _upper(text: str) -> str:

@@ -72,16 +72,17 @@ def measure(run: Run) -> Floor:
         The floor; a side whose columns are not there is None, with the reason in `missing`.
     """
     rollout, trainer = (_side_level(run, name) for name in ("rollout", "trainer"))
-    reasons = tuple(why for name in ("rollout", "trainer") if (why := _missing(run, name)))
+    levels = {"rollout": rollout, "trainer": trainer}
+    reasons = tuple(_missing(run, name) for name, level in levels.items() if level is None)
     two = dtype_of(run.rollout) != dtype_of(run.trainer)
     cast = _cast_level(run) if two and rollout and trainer else None
     return Floor(rollout=rollout, trainer=trainer, cast=cast, missing=reasons)
 
 
-def _missing(run: Run, side: str) -> str | None:
-    """Why a side's floor is not known, or None where it is."""
+def _missing(run: Run, side: str) -> str:
+    """Why a side's floor is not known."""
     if all(name in run for name in evidence_names(side)):
-        return None
+        return f"no token under the mask has both reference log-probs of the {side}"
     declared: Side = getattr(run, side)
     dtype = dtype_of(declared)
     if dtype is None:
@@ -92,12 +93,13 @@ def _missing(run: Run, side: str) -> str | None:
 
 
 def _side_level(run: Run, side: str) -> Level | None:
-    """The floor of one side, or None where its columns are not there."""
+    """The floor of one side, or None where its columns are not there or hold no number."""
     reference, rounded = evidence_names(side)
     if reference not in run or rounded not in run:
         return None
     mask, logp = run.mask.values, column(run, reference)
-    return level((column(run, rounded) - logp)[mask], logp[mask])
+    found = level((column(run, rounded) - logp)[mask], logp[mask])
+    return found if sum(found.tokens) else None
 
 
 def _cast_level(run: Run) -> Level:

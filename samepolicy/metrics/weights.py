@@ -4,7 +4,8 @@ from jaxtyping import Bool, Float
 
 from samepolicy.arrays import Array, array_namespace
 from samepolicy.metrics.base import metric
-from samepolicy.stats import LogWeights, Moments, Share, Tail
+from samepolicy.pareto import Tail
+from samepolicy.stats import LogWeights, Moments, Share
 
 Tokens = Float[Array, " tokens"]
 Flags = Bool[Array, " tokens"]

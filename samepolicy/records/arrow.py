@@ -31,7 +31,7 @@ def header(run: Run) -> dict[str, Any]:
     sides = {"rollout": run.rollout.as_dict(), "trainer": run.trainer.as_dict()}
     content = {"format": "samepolicy run", "schema": SCHEMA, "created_by": f"samepolicy {__version__}", **sides}
     try:
-        return dict(json.loads(json.dumps({**content, "info": dict(run.info)})))
+        return dict(json.loads(json.dumps({**content, "info": dict(run.info)}, allow_nan=False)))
     except (TypeError, ValueError) as error:
         raise InputError(
             f"The run's info or sides hold something that JSON cannot ({error}); turn it to text."
@@ -49,7 +49,7 @@ def check_header(content: Any, path: Path) -> dict[str, Any]:
     schema = content.get("schema")
     if not isinstance(schema, int) or schema > SCHEMA:
         raise CorruptFileError(
-            f"{path} has layout version {schema} and this samepolicy reads up to {SCHEMA}; update it to read the file."
+            f"{path} has layout version {schema!r}, but this samepolicy reads up to {SCHEMA}; update it to read on."
         )
     return content
 

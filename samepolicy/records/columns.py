@@ -24,7 +24,8 @@ def to_numpy(value: Any, name: str = "an array") -> np.ndarray:
         half = tensor.is_floating_point() and tensor.element_size() < 4
         return np.asarray((tensor.float() if half else tensor).numpy())
     try:
-        array = np.asarray(value)
+        masked = isinstance(value, np.ma.MaskedArray)
+        array = np.asarray(value.astype(float).filled(np.nan) if masked else value)
     except ValueError as error:
         raise ShapeError(
             f"A list in {name} has entries of different shapes; give one number for each place."
@@ -53,6 +54,8 @@ def pack(name: str, value: Any) -> Packed:
     """
     nested = _is_nested(name, value)
     column = COLUMNS.get(name) or Column(name, "token" if nested else "response", "any", "")
+    if column.spread and not nested:
+        return _typed(name, _singles(name, value), column.dtype)
     if nested == (column.kind == "response") and len(value):
         needs = "one list of values" if column.kind != "response" else "one single value"
         raise ShapeError(f"Column {name} must hold {needs} for each response; give it in that form.")
@@ -200,7 +203,7 @@ def _floats(name: str, values: np.ndarray) -> np.ndarray:
     if values.dtype.kind in "biufO":
         try:
             return values.astype(np.float64)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             pass
     raise InputError(f"Column {name} must hold numbers, but its values are of type {values.dtype}.")
 

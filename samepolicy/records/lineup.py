@@ -9,6 +9,8 @@ from samepolicy.errors import ShapeError
 from samepolicy.records.columns import Packed
 from samepolicy.records.schema import COLUMNS, Kind
 
+_PER_TOKEN = ("token", "trainer token")
+
 
 def kind_of(name: str, column: Packed) -> Kind:
     """How long the column's entries are; a column unknown to the schema follows `response_ids` if it holds lists."""
@@ -33,12 +35,32 @@ def offsets(columns: Mapping[str, Packed], kind: Kind = "token") -> np.ndarray:
     return column.offsets if isinstance(column, Ragged) else np.zeros(responses + 1, dtype=np.int64)
 
 
-def check(columns: Mapping[str, Packed]) -> None:
-    """Refuse columns that do not line up.
+def lined_up(columns: Mapping[str, Packed]) -> dict[str, Packed]:
+    """The columns with a value of each response repeated over its tokens where the column has one per token.
 
     Raises:
         ShapeError: another number of responses, or of tokens in one response; the message names where.
     """
+    _check_responses(columns)
+    ragged = {n: c for n, c in columns.items() if isinstance(c, Ragged) or kind_of(n, c) not in _PER_TOKEN}
+    cuts = offsets(ragged)
+    spread = {n: c if n in ragged else _repeated(n, c, cuts, token_column(ragged)) for n, c in columns.items()}
+    _check_tokens(spread)
+    return spread
+
+
+def _repeated(name: str, column: Packed, cuts: np.ndarray, ruler: str | None) -> Packed:
+    """One value per response as one per token."""
+    if ruler is None and len(column):
+        raise ShapeError(
+            f"Column {name} has one value for each response, but no column says how many tokens each has; "
+            "give response_ids or log-probs with it."
+        )
+    return Ragged(np.repeat(column, np.diff(cuts)), cuts) if ruler else Ragged(column, cuts)  # type: ignore[arg-type]
+
+
+def _check_responses(columns: Mapping[str, Packed]) -> None:
+    """Refuse columns of different numbers of responses."""
     first = next(iter(columns), "")
     for name, column in columns.items():
         if len(column) != len(columns[first]):
@@ -46,6 +68,10 @@ def check(columns: Mapping[str, Packed]) -> None:
                 f"Column {name} has {len(column)} entries but {first} has {len(columns[first])}; "
                 "every column needs one entry per response."
             )
+
+
+def _check_tokens(columns: Mapping[str, Packed]) -> None:
+    """Refuse per-token columns that are not as long as the responses."""
     rulers = {"token": token_column(columns), "trainer token": token_column(columns)}
     if "trainer_response_ids" in columns:
         rulers["trainer token"] = "trainer_response_ids"

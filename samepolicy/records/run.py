@@ -38,8 +38,10 @@ class Run:
 
     def __post_init__(self) -> None:
         """Pack every column and refuse those that do not line up."""
-        columns = {name: pack(name, value) for name, value in self.columns.items()}
-        lineup.check(columns)
+        for name, kind in (("rollout", Side), ("trainer", Side), ("info", Mapping)):
+            if not isinstance(getattr(self, name), kind):
+                raise InputError(f"{name} must be a {kind.__name__}, but it is {getattr(self, name)!r}.")
+        columns = lineup.lined_up({name: pack(name, value) for name, value in self.columns.items()})
         object.__setattr__(self, "columns", columns)
         object.__setattr__(self, "info", dict(self.info))
 
@@ -247,6 +249,10 @@ class Run:
             chosen = np.atleast_1d(np.arange(len(self))[indices])
         except IndexError as error:
             raise ShapeError(f"The run has {len(self)} responses, and the selection does not fit: {error}.") from error
+        if chosen.ndim != 1:
+            raise ShapeError(
+                f"Choose responses by a list of indices or booleans, not by an array {list(wanted.shape)}."
+            )
         columns = {name: _take(column, chosen) for name, column in self.columns.items()}
         info = {key: value for key, value in self.info.items() if key != "coverage"}
         return replace(self, columns=columns, info=info)

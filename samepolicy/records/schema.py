@@ -26,6 +26,7 @@ class Column:
         dtype: what the values are.
         meaning: one line for people.
         wide: whether each token holds k values (top-k) instead of one.
+        spread: whether one value per response is taken, too, and repeated over its tokens.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Column:
     dtype: Dtype
     meaning: str
     wide: bool = False
+    spread: bool = False
 
 
 _TABLE = (
@@ -48,9 +50,16 @@ _TABLE = (
     Column("ref_logp", "token", "float", "log-prob under the reference policy of the KL penalty, in nats"),
     Column("current_logp", "token", "float", "log-prob under the policy being updated, in nats"),
     Column("trainer_entropy", "trainer token", "float", "entropy of the trainer's distribution at the token, in nats"),
-    Column("advantage", "token", "float", "advantage of the token"),
+    Column(
+        "advantage",
+        "token",
+        "float",
+        "advantage of the token; one per response (as in GRPO) is repeated over its tokens",
+        spread=True,
+    ),
     Column("turn", "token", "int", "number of the turn that the token belongs to, from 0"),
     Column("policy_version", "token", "int", "version of the weights that sampled the token"),
+    Column("trainer_version", "response", "int", "version of the weights that the trainer scored the response with"),
     Column("rollout_top_ids", "token", "int", "the rollout engine's k most likely ids at the token", wide=True),
     Column("rollout_top_logp", "token", "float", "their log-probs in the rollout engine, in nats", wide=True),
     Column("trainer_top_ids", "trainer token", "int", "the trainer's k most likely ids at the token", wide=True),

@@ -4,6 +4,7 @@
 """
 
 from dataclasses import asdict, dataclass, field, fields, replace
+from math import inf
 from typing import Any, Literal, Self
 
 from samepolicy.errors import InputError
@@ -37,14 +38,21 @@ class Sampling:
 
     def __post_init__(self) -> None:
         """Refuse settings that no sampler has."""
+        for f in fields(self):
+            value, wanted = getattr(self, f.name), (int | float if isinstance(f.default, float) else type(f.default))
+            if not isinstance(value, wanted) or isinstance(value, bool):
+                kind = "text" if wanted is str else "a whole number" if wanted is int else "a number"
+                raise InputError(f"{f.name} must be {kind}, but it is {value!r}.")
         checks = {
-            "temperature must be 0 or more": self.temperature >= 0,
+            "temperature must be 0 (greedy) or lie in [1e-5, inf)": self.temperature == 0
+            or 1e-5 <= self.temperature < inf,
             "top_p must lie in (0, 1]": 0 < self.top_p <= 1,
             "top_k must be 0 (off) or more": self.top_k >= 0,
             "min_p must lie in [0, 1)": 0 <= self.min_p < 1,
-            "repetition_penalty must be above 0": self.repetition_penalty > 0,
+            "repetition_penalty must lie in (0, inf)": 0 < self.repetition_penalty < inf,
             'logprobs must be "raw" or "processed"': self.logprobs in ("raw", "processed"),
             "max_tokens must be 1 or more": self.max_tokens >= 1,
+            "seed must be 0 or more": self.seed >= 0,
         }
         for rule, holds in checks.items():
             if not holds:
@@ -57,6 +65,10 @@ class Sampling:
         neutral = type(self)()
         shaping = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
         return {name: getattr(self, name) for name in shaping if getattr(self, name) != getattr(neutral, name)}
+
+
+_NUMBERS = frozenset({"vocab_size", "bos_id", "pad_id", "eos_ids", "experts"})
+"""What `extra` holds as whole numbers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +100,19 @@ class Side:
     head_dtype: str | None = None
     sampling: Sampling | None = None
     extra: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse a declaration of another kind than its readers expect."""
+        for f in fields(self):
+            value = getattr(self, f.name)
+            wanted: type = {"sampling": Sampling, "extra": dict}.get(f.name, str)
+            if not isinstance(value, wanted) and not (value is None and f.name != "extra"):
+                raise InputError(f"A side's {f.name} must be a {wanted.__name__}, but it is {value!r}.")
+        for name in _NUMBERS & {*self.extra}:
+            value = self.extra[name]
+            values = value if isinstance(value, list | tuple) else [value]
+            if not all(v is None or isinstance(v, int) for v in values):
+                raise InputError(f"A side's extra[{name!r}] must be a whole number, but it is {value!r}.")
 
     def as_dict(self) -> dict[str, Any]:
         """A JSON-ready mapping of what is declared."""

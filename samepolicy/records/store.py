@@ -138,8 +138,8 @@ def _with_step(run: Run, step: int | None) -> Run:
         raise InputError("A run without any column holds nothing to write; give it columns first.")
     if step is None:
         return run
-    if step < 0:
-        raise InputError(f"step must be 0 or more, but it is {step}.")
+    if not isinstance(step, int | np.integer) or step < 0:
+        raise InputError(f"step must be a whole number, 0 or more, but it is {step!r}.")
     if "step" in run and (run["step"] != step).any():
         raise InputError(f"step={step} contradicts the run's own step column; leave step= out or drop the column.")
     return run.with_columns(step=np.full(len(run), step))
@@ -162,7 +162,7 @@ def _header(folder: Path) -> dict[str, Any]:
     """What `run.json` says, if it is a run that this version reads."""
     try:
         content = json.loads((folder / _HEADER).read_bytes())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise CorruptFileError(f"{folder / _HEADER} is damaged ({error}); restore it to read the folder.") from error
     return check_header(content, folder / _HEADER)
 

@@ -71,6 +71,9 @@ def summary(
     if names != "samepolicy":
         keys = rows(table("key", "value", numbers=("value",)), ((k, number(v)) for k, v in found.flat(names).items()))
         parts += [heading(f"As {names} names them"), Indented(keys)]
+    partial = list(_partial(found))
+    if partial:
+        parts += [heading("Measured on a part of the tokens"), paragraph("\n".join(partial))]
     if found.missing:
         parts += [heading("Not measured"), paragraph("\n".join(_missing(found)))]
     return Group(*parts)
@@ -164,6 +167,17 @@ def _every_row(found: Summary) -> Iterator[tuple[str, str, str]]:
     """Each metric with all of its readouts in one cell."""
     for name, readouts in found.metrics.items():
         yield name, "  ".join(f"{key}={number(value)}" for key, value in readouts.items()), all_metrics()[name].unit
+
+
+def _partial(found: Summary) -> Iterator[str]:
+    """Metrics of tokens that do not cover all measured ones: some runs, or tokens, lack their columns."""
+    by_count: dict[float, list[str]] = {}
+    for name, readouts in found.metrics.items():
+        count = readouts.get("count", found.counts.measured)
+        if all_metrics()[name].span == "token" and count < found.counts.measured:
+            by_count.setdefault(count, []).append(name)
+    for count, metrics in by_count.items():
+        yield f"{', '.join(metrics)}: {count} of {found.counts.measured} tokens"
 
 
 def _missing(found: Summary) -> Iterator[str]:

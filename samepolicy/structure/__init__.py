@@ -3,5 +3,7 @@
 from samepolicy.structure.check import check as check
 from samepolicy.structure.fact import Fact as Fact
 from samepolicy.structure.fact import Status as Status
+from samepolicy.structure.fact import counted as counted
+from samepolicy.structure.unasked import unasked as unasked
 
-__all__ = ["Fact", "Status", "check"]
+__all__ = ["Fact", "Status", "check", "counted", "unasked"]

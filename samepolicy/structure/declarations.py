@@ -11,6 +11,11 @@ from samepolicy.structure.ids import declared, same_prompts
 def template(run: Run) -> Fact:
     """Both sides must be given the same prompt ids, which equal chat templates alone do not show."""
     it, ours, theirs = Test("template", "template"), run.rollout.template, run.trainer.template
+    rendered = run.info.get("prompts_rendered")
+    if isinstance(rendered, dict) and rendered.get("different"):
+        why = f"the trainer turns {rendered['different']} of {rendered['prompts']} prompts into other ids than the rollout"
+        fix = "give both sides one chat template and tokenizer, or train on the ids that the rollout was given"
+        return it.broken(f"{why}, as under another chat template ({rendered['example']})", fix=fix)
     same = same_prompts(run)
     if same is False:
         why = "the trainer scored other prompt ids than the rollout was given"
@@ -32,9 +37,8 @@ def sampling(run: Run) -> Fact:
     """Both sides must apply the same settings to the log-probs that they record."""
     it, ours, theirs = Test("sampling", "sampling"), run.rollout.sampling, run.trainer.sampling
     if ours is None or theirs is None:
-        who = " and the ".join(s for s, v in (("rollout", ours), ("trainer", theirs)) if v is None)
-        why = f"the {who} declares no sampling parameters; declare temperature, top-p, top-k and which log-prob is kept"
-        return it.unchecked(why)
+        what = "no sampling parameters; declare temperature, top-p, top-k and which log-prob is kept"
+        return it.unchecked(f"{_silent(ours, theirs)} {what}")
     a, b = asdict(effective(ours)), asdict(effective(theirs))
     different = [f"{key} {a[key]} against {b[key]}" for key in a if a[key] != b[key]]
     if different:
@@ -44,12 +48,30 @@ def sampling(run: Run) -> Fact:
     return it.passed(f"both sides declare {changed}")
 
 
+def _silent(ours: object, theirs: object) -> str:
+    """Who declares nothing, with the verb.
+
+    >>> _silent(None, None), _silent("a", None)
+    ('the rollout and the trainer declare', 'the trainer declares')
+    """
+    who = [f"the {side}" for side, value in (("rollout", ours), ("trainer", theirs)) if not value]
+    return f"{' and '.join(who)} {'declare' if len(who) > 1 else 'declares'}"
+
+
+def semantics(run: Run) -> tuple[Fact, ...]:
+    """What the recorded values themselves say they are of, where a distribution was at hand to read them by."""
+    found = run.info.get("semantics")
+    if not isinstance(found, dict) or found.get("status") not in ("agrees", "disagrees"):
+        return ()
+    it, why = Test("log-prob semantics", "sampling"), str(found.get("sentence"))
+    return (it.passed(why),) if found["status"] == "agrees" else (it.failed(why),)
+
+
 def weights(run: Run) -> Fact:
     """Equal fingerprints show equal weights; unequal ones may only come from another dtype or engine."""
     it, ours, theirs = Test("weights", "weights"), run.rollout.weights, run.trainer.weights
     if not ours or not theirs:
-        who = " and the ".join(s for s, v in (("rollout", ours), ("trainer", theirs)) if not v)
-        why = f"the {who} declares no fingerprint of the weights"
+        why = f"{_silent(ours, theirs)} no fingerprint of the weights"
         return it.unchecked(why)
     if ours == theirs:
         return it.passed(f"both sides declare the same weights ({ours})")

@@ -3,6 +3,16 @@
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+
+def counted(number: int, noun: str) -> str:
+    """A number of things in words.
+
+    >>> counted(1, "prompt"), counted(2, "prompt")
+    ('1 prompt', '2 prompts')
+    """
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 Status: TypeAlias = Literal["passed", "failed", "not checked"]
 """What a test came to; "not checked" always goes with what it would take."""
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from samepolicy.records.run import Run
 from samepolicy.structure.fact import Fact, Test
+from samepolicy.structure.fact import counted as many
 from samepolicy.structure.ids import declared, end_ids, ragged
 
 
@@ -19,8 +20,8 @@ def _any_token(run: Run) -> Fact:
     counted, empty = int(mask.values.sum()), sum(not row.any() for row in mask)
     if not counted:
         return Test("tokens counted", "mask").failed("no token is under the mask")
-    rows = f", and none in {empty} of {len(run)} responses" if empty else f" in {len(run)} responses"
-    why = f"{counted} of {len(mask.values)} tokens are under the mask{rows}"
+    rows = f", and none in {empty} of {many(len(run), 'response')}" if empty else f" in {many(len(run), 'response')}"
+    why = f"{counted} of {many(len(mask.values), 'token')} are under the mask{rows}"
     return Test("tokens counted", "mask").passed(why)
 
 

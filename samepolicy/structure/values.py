@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from samepolicy.arrays import Ragged
 from samepolicy.records.declared import samplings, scored_here
 from samepolicy.records.run import Run
-from samepolicy.structure.fact import Fact, Test
+from samepolicy.structure.fact import Fact, Test, counted
 from samepolicy.structure.ids import ragged
 
 SURE = -0.05
@@ -81,10 +81,11 @@ def copy(run: Run) -> Iterator[Fact]:
     """Two engines never agree to the last bit everywhere: that is one column written twice."""
     if "rollout_logp" not in run or "trainer_logp" not in run:
         return
-    rollout, trainer = (under_mask(run, f"{side}_logp").astype(np.float32) for side in ("rollout", "trainer"))
+    with np.errstate(over="ignore"):
+        rollout, trainer = (under_mask(run, f"{side}_logp").astype(np.float32) for side in ("rollout", "trainer"))
     if not len(rollout) or not np.array_equal(rollout, trainer, equal_nan=True):
         return
-    equal = f"the trainer's log-probs equal the rollout's bit by bit on all {len(rollout)} tokens"
+    equal = f"the trainer's log-probs equal the rollout's bit by bit on all {counted(len(rollout), 'token')}"
     aligned = any(side.extra.get("bitwise_aligned") for side in (run.rollout, run.trainer))
     if aligned or scored_here(run, "trainer_logp"):
         how = "as declared" if aligned else "and both were computed here, each by its own engine"

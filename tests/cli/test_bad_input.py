@@ -115,6 +115,20 @@ def test_odd_values_are_findings(
     assert call("diagnose", tmp_path / "run", "--all").code == code
 
 
+def test_runs_of_different_columns_say_which_tokens_each_metric_covers(call: Call, tmp_path: Path):
+    both = {"rollout_logp": [[-1.0, -2.0]], "trainer_logp": [[-1.1, -2.0]]}
+    for name, columns in (("a", both), ("b", {"prob_diff": [[0.1, 0.2, 0.3]]}), ("c", {**both, "advantage": [1.0]})):
+        sp.write(sp.Run.from_lists(**columns), tmp_path / name)
+    page = " ".join(call("measure", *(tmp_path / name for name in "abc")).out.split())
+    assert "7 of 7 tokens measured" in page
+    part = page.partition("Measured on a part of the tokens")[2].partition("Not measured")[0]
+    assert "k3" in part
+    assert ": 4 of 7 tokens" in part
+    assert "sign_skew: 2 of 7 tokens" in part
+    assert "prob_diff" not in part
+    assert "Measured on a part" not in call("measure", tmp_path / "a").out
+
+
 @pytest.mark.full
 def test_a_model_folder_that_is_none(call: Call, tmp_path: Path):
     assert "not a model folder" in call("check", tmp_path).refusal

@@ -8,6 +8,11 @@ import pytest
 SCRIPTS = sorted((Path(__file__).resolve().parents[2] / "examples").glob("*.py"))
 SAYS = {
     "bring_your_own_logprobs": ["inconclusive: ", "mean abs d by step:", "  2: 0.0"],
+    "correct_in_your_loop": [
+        "token ESS 0.998 raw",
+        "What-if over all steps:\nNo correction needed",
+        "ess: 0.9976 before step 12",
+    ],
     "check_two_engines": ["numerics: ", "different: ", "Read back from disk: different"],
     "measure_batch": ["125 tokens in 5 responses", "rollout_corr/k3_kl: ", "sign_skew"],
 }

@@ -88,6 +88,13 @@ def test_an_interrupt_ends_it_quietly(tmp_path: Path):
     assert (process.returncode, out, err) == (130, "", "")
 
 
+@pytest.mark.skipif(os.name != "posix", reason="pipes and signals of POSIX")
+@pytest.mark.parametrize(("arguments", "code"), [("nonsense", 2), ("check toy: --max-tokens 2", 0)])
+def test_a_closed_stderr_changes_no_status(arguments: str, code: int):
+    shell = f"{' '.join(PROGRAM)} {arguments} >/dev/null 2>&-; echo $?"
+    assert subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=False).stdout == f"{code}\n"
+
+
 def test_an_engine_that_does_not_exist_is_one_sentence():
     done = run("check", "nobody:model")
     assert (done.returncode, done.stdout) == (2, "")

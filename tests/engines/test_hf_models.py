@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from samepolicy.arrays import Ragged
+from samepolicy.engines import hf_load
 from samepolicy.engines.base import engine
 from samepolicy.engines.hf_network import Network
 from samepolicy.errors import EngineError, InputError, MissingDependencyError
@@ -228,3 +229,29 @@ def test_missing_packages_are_named_with_their_pip_line(tiny, monkeypatch: pytes
 def test_loading_says_nothing(tiny, capfd: pytest.CaptureFixture[str]):
     engine(f"hf:{tiny('llama')}")
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(("offline", "name"), [(False, "mistyped"), (True, "mistyped"), (True, "owner/mistyped")])
+def test_a_mistyped_name_is_refused_without_asking_the_network(monkeypatch, offline: bool, name: str):
+    import transformers
+    from huggingface_hub import constants
+
+    def asked(*_: object, **__: object) -> None:
+        raise AssertionError("the hub was asked")
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", offline)
+    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", asked)
+    with pytest.raises(InputError, match=rf"^There is no model at '{name}', and none .* as owner/name\.$"):
+        engine(f"hf:{name}")
+
+
+def test_what_the_hub_logs_stays_off_the_terminal(capfd: pytest.CaptureFixture[str]):
+    import logging
+
+    import huggingface_hub  # noqa: F401 - sets up its logger
+
+    logger = logging.getLogger("huggingface_hub.utils._http")
+    with hf_load._quiet():
+        logger.warning("Retrying in 8s [Retry 5/5].")
+    assert capfd.readouterr() == ("", "")
+    assert logger.isEnabledFor(logging.WARNING)

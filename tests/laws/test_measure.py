@@ -95,7 +95,7 @@ def test_the_device_path_gives_what_the_host_path_gives(monkeypatch, layout):
     monkeypatch.setattr("samepolicy.summary.on_host", lambda x: not arrays.is_torch(x))
     monkeypatch.setattr(arrays, "to_numpy", lambda x: x.detach().numpy() if arrays.is_torch(x) else x)
     monkeypatch.setattr("samepolicy.blocks.to_numpy", arrays.to_numpy)
-    monkeypatch.setattr("samepolicy.summary.to_numpy", arrays.to_numpy)
+    monkeypatch.setattr("samepolicy.gathering.to_numpy", arrays.to_numpy)
     monkeypatch.setattr("samepolicy.blocks.TOKENS_DEVICE", 100)
     same(measure_batch(**{n: torch.from_numpy(x) if n != "offsets" else x for n, x in data.items()}), whole)
 

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
-from samepolicy.stats import Comoments, Histogram, LogWeights, Moments, Share, Statistic, Tail
+from samepolicy.pareto import Tail
+from samepolicy.stats import Comoments, Histogram, LogWeights, Moments, Share, Statistic
 
 values = st.lists(st.floats(-20, 5, allow_subnormal=False), min_size=0, max_size=40).map(np.array).map(np.float64)
 SCALAR = [Moments, LogWeights, Histogram, Tail, Share]

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from samepolicy.pareto import fit_shape
-from samepolicy.stats import Tail
+from samepolicy.pareto import Tail, fit_shape
 
 pytestmark = pytest.mark.full
 

@@ -61,13 +61,23 @@ def test_the_verdict_comes_first_and_the_next_step_last(numerics: sp.Diagnosis, 
         assert page.rstrip().endswith(f"Next: {found.next}")
 
 
+def test_who_is_further_from_float32_is_said_only_where_structure_holds(different: sp.Diagnosis):
+    told = "Further from the float32 forward of its own declaration, by the trainer's model: the rollout."
+    assert any(fact.breaks for fact in different.facts)
+    assert different.further is None
+    assert different.as_dict()["sides"]["further_from_float32"] is None
+    assert "Further from" not in shown(text.diagnosis(different), 400)
+    sound = replace(different, facts=tuple(fact for fact in different.facts if not fact.breaks))
+    assert sound.further == "rollout"
+    assert told in shown(text.diagnosis(sound), 400)
+
+
 def test_steps_rungs_and_why_are_all_there(different: sp.Diagnosis):
     page = " ".join(shown(text.diagnosis(different), 400).split())
     for rung in (*different.steps, *different.ladder):
         assert f"{rung.name.split()[0]} " in page
         assert f" {rung.status} {rung.why[:60]}" in page
     assert f"Not checked: {', '.join(rung.name for rung in different.unchecked)} (" in page
-    assert "Further from the float32 forward of its own declaration, by the trainer's model: the rollout." in page
 
 
 def test_the_pairs_floor_is_that_of_its_tokens(numerics: sp.Diagnosis):

@@ -75,12 +75,14 @@ def write(run: Run, path: str | os.PathLike[str]) -> None:
 
 def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Each line that is not blank, with its number."""
-    with path.open(encoding="utf-8") as file:
+    with path.open(encoding="utf-8-sig") as file:
         number = 0
         try:
             for number, text in enumerate(file, start=1):
                 if text.strip():
-                    yield number, _object(json.loads(text))
+                    yield number, _object(json.loads(text, object_pairs_hook=_once))
+        except UnicodeDecodeError as error:
+            raise CorruptFileError(f"{path} is not UTF-8 after line {number} ({error}); save it in UTF-8.") from error
         except (ValueError, RecursionError) as error:
             raise CorruptFileError(f"{path} has no JSON object on line {number} ({error}); mend that line.") from error
 
@@ -90,6 +92,15 @@ def _object(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError(f"it holds {type(value).__name__}")
     return value
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object, if no name stands in it twice."""
+    names = [name for name, _ in pairs]
+    twice = next((name for name in names if names.count(name) > 1), None) if len({*names}) < len(names) else None
+    if twice is not None:
+        raise ValueError(f"it gives {twice!r} twice")
+    return dict(pairs)
 
 
 def _plain(entry: Any) -> Any:

@@ -1,0 +1,147 @@
+"""Figures of a what-if, as plotly figures for a notebook or one HTML page that asks nothing of a network."""
+
+from collections.abc import Iterator, Sequence
+from html import escape
+from math import asinh, inf, log
+from typing import Any
+
+import numpy as np
+
+from samepolicy.corrections import Correction
+from samepolicy.whatif import Outcome, WhatIf
+from samepolicy.whatif.ratios import Ratios
+
+TICKS = (1e-6, 1e-4, 1e-2, 0.1, 0.3, 0.5, 0.8, 0.95, 1, 1.05, 1.25, 2, 3, 10, 100, 1e4, 1e6)
+"""Ratios that are named on the axis."""
+COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#8c564b", "#e377c2", "#17becf")
+CONFIG = {"displaylogo": False, "plotlyServerURL": "", "responsive": True}
+
+
+def histogram(found: WhatIf) -> Any:
+    """The ratios of the tokens and of the responses, with the bands of the rules that bound them.
+
+    Args:
+        found: the what-if.
+
+    Returns:
+        A plotly figure: tokens above, geometric means of the responses below. The axis is even in asinh(log ρ / 0.01),
+        so that rounding near 1 and the far tails are both to be seen; counts are on a logarithmic axis.
+    """
+    from plotly.subplots import make_subplots
+
+    titles = ("Ratio of each token", "Geometric mean ratio of each response")
+    figure = make_subplots(rows=2, cols=1, subplot_titles=titles, vertical_spacing=0.14)
+    at = np.arcsinh(Ratios.edges() / Ratios.SCALE)
+    for row, counts in ((1, found.ratios.tokens), (2, found.ratios.sequences)):
+        some = np.flatnonzero(counts)
+        span = slice(some[0], some[-1] + 1) if len(some) else slice(0, 0)
+        figure.add_bar(
+            x=((at[:-1] + at[1:]) / 2)[span].tolist(),
+            y=counts[span].tolist(),
+            width=float(at[1] - at[0]),
+            marker={"color": "#7f7f7f"},
+            showlegend=False,
+            row=row,
+            col=1,
+        )
+        _add_bands(figure, [*_bands(found.outcomes, over=("token", "geometric")[row - 1])], row)
+    figure.update_xaxes(
+        title="π_trainer / π_rollout", tickvals=[_place(r) for r in TICKS], ticktext=[f"{r:g}" for r in TICKS]
+    )
+    figure.update_yaxes(title="count", type="log")
+    return figure.update_layout(template="plotly_white", height=760, bargap=0, legend={"title": "bounds of"})
+
+
+def ess_by_threshold(found: WhatIf) -> Any:
+    """The effective share of the tokens, and the share that is left with weight, against the threshold.
+
+    Args:
+        found: a what-if with sweeps.
+
+    Returns:
+        A plotly figure: one line per sweep for each of the two; the raw ESS as a level line, and, for truncation, what
+        ms-swift logs as `ess` cannot fall below, 4/(τ + 1/τ)².
+    """
+    import plotly.graph_objects as go
+
+    figure = go.Figure()
+    for (name, swept), colour in zip(found.sweeps.items(), COLOURS, strict=False):
+        at = [o.threshold for o in swept]
+        for label, dash, values in (
+            ("ESS", "solid", [o.ess_token for o in swept]),
+            ("kept", "dot", [o.kept for o in swept]),
+        ):
+            figure.add_scatter(x=at, y=_drawn(values), name=f"{name}: {label}", line={"color": colour, "dash": dash})
+    if "tis" in found.sweeps:
+        at = [o.threshold for o in found.sweeps["tis"]]
+        least = [4 / (t + 1 / t) ** 2 for t in at if t]
+        figure.add_scatter(x=at, y=least, name="ms-swift's ess is at least", line={"color": "#bbbbbb", "dash": "dash"})
+    raw = found.summary["ess_token"]["ess"]
+    if raw == raw:
+        figure.add_hline(y=raw, line={"color": "black", "width": 1}, annotation_text="raw ESS")
+    figure.update_xaxes(title="threshold τ", type="log")
+    figure.update_yaxes(title="share of the tokens", range=[0, 1.05])
+    return figure.update_layout(template="plotly_white", height=460, title="ESS against the threshold")
+
+
+def page(found: WhatIf) -> str:
+    """Both figures on one HTML page that holds everything it needs.
+
+    Args:
+        found: the what-if.
+
+    Returns:
+        The page; it asks nothing of a network.
+    """
+    shown = [histogram(found), *([ess_by_threshold(found)] if found.sweeps else [])]
+    parts = [
+        figure.to_html(full_html=False, include_plotlyjs=i == 0, include_mathjax=False, config=CONFIG, div_id=f"f{i}")
+        for i, figure in enumerate(shown)
+    ]
+    head = '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>samepolicy correct</title></head>'
+    return f"{head}\n<body>\n<p>{escape(found.advice.sentence)}</p>\n{''.join(parts)}\n</body></html>\n"
+
+
+def _bands(outcomes: Sequence[Outcome], *, over: str) -> Iterator[tuple[str, float, float]]:
+    """Names and bounds of the rules that bound ratios of this kind; an open end is 0 or inf."""
+    for outcome in outcomes:
+        bounds = _bounds(outcome.correction, over)
+        if bounds is not None and bounds != (0.0, inf):
+            yield outcome.label, *bounds
+
+
+def _bounds(correction: Correction, over: str) -> tuple[float, float] | None:
+    """The bounds that a correction puts on the ratio of tokens, or on responses' geometric means."""
+    for step in correction.steps:
+        kind = getattr(step, "over", "")
+        if getattr(step, "reduce", "mean") == "geometric":
+            kind = "geometric"
+        elif type(step).__name__ == "Veto":
+            kind = "token"
+        if kind == over and getattr(step, "measure", "ratio") == "ratio":
+            below, above = getattr(step, "below", None), getattr(step, "above", None)
+            return below or 0.0, above or inf
+    return None
+
+
+def _add_bands(figure: Any, bands: Sequence[tuple[str, float, float]], row: int) -> None:
+    """Draw bounds as lines; rules with the same bounds share theirs."""
+    shared: dict[tuple[float, float], list[str]] = {}
+    for name, below, above in bands:
+        shared.setdefault((below, above), []).append(name)
+    for (bounds, names), colour in zip(shared.items(), COLOURS, strict=False):
+        ends = [_place(b) for b in bounds if 0 < b < inf]
+        for end in ends:
+            figure.add_vline(x=end, line={"color": colour, "dash": "dash", "width": 2}, row=row, col=1)
+        look = {"mode": "lines", "name": ", ".join(names), "line": {"color": colour, "dash": "dash"}}
+        figure.add_scatter(x=[None], y=[None], **look, row=row, col=1)  # a line of the legend
+
+
+def _place(ratio: float) -> float:
+    """Where a ratio lies on the axis."""
+    return asinh(log(ratio) / Ratios.SCALE)
+
+
+def _drawn(values: Sequence[float]) -> list[float | None]:
+    """Values with a gap where there is none."""
+    return [v if v == v else None for v in values]
