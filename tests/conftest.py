@@ -6,6 +6,7 @@ Importing samepolicy below the hook checks every annotated shape and type of the
 import os
 import re
 from collections.abc import Generator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +31,36 @@ hypothesis.settings.load_profile("samepolicy")
 
 HEAVY = r"(import|from) (torch|transformers|peft|trl|verl|vllm|httpx)\b"
 FULL_MODULE = re.compile(rf"^(pytestmark = .*\bpytest\.mark\.full\b|{HEAVY})", re.MULTILINE)
+GROUP = re.compile(r'^pytestmark = .*\bxdist_group\("([^"]+)"\)', re.MULTILINE)
 FULL_EXAMPLE = re.compile(rf"^\s*{HEAVY}|\b(hf|vllm):", re.MULTILINE)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--core", action="store_true", help="leave out what is marked `full` (needs more than core)")
     parser.addoption("--no-skips", action="store_true", help="a skipped test is a failure")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Modules of one `xdist_group` run on one worker, one after the other, so that they load their engine once.
+
+    pytest 9.2 keeps ids where xdist 3.8 no longer finds them, so the group is read from the module's own text.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByGroup(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return group_of(nodeid.partition("::")[0]) or nodeid
+
+    return ByGroup(config, log) if config.getvalue("dist") == "loadgroup" else None
+
+
+@cache
+def group_of(file: str) -> str | None:
+    """The `xdist_group` that a module marks all of its tests with."""
+    path = Path(__file__).parent.parent / file
+    found = GROUP.search(path.read_text(encoding="utf-8")) if path.is_file() else None
+    return found[1] if found else None
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -1,6 +1,5 @@
 """Real vLLM for the tests: a model folder, and a server process on loopback."""
 
-import fcntl
 import json
 import os
 import socket
@@ -13,7 +12,7 @@ from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from samepolicy.testing import smollm2_path
+from samepolicy import testing
 
 MODELS = Path(__file__).parent.parent / "build" / "models"
 os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # vLLM would compile its sampler for half a minute
@@ -21,29 +20,7 @@ os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # vLLM would compile its samp
 
 def smollm2_folder() -> str:
     """SmolLM2-135M-Instruct as a folder with float32 safetensors, made once and kept below build/."""
-    folder = MODELS / "SmolLM2-135M-Instruct"
-    MODELS.mkdir(parents=True, exist_ok=True)
-    with (MODELS / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not folder.is_dir():
-            half = folder.with_suffix(".part")
-            _convert(half)
-            half.rename(folder)
-    return str(folder)
-
-
-def _convert(folder: Path) -> None:
-    """Unpack the GGUF file."""
-    import torch
-    import transformers
-
-    file = Path(smollm2_path())
-    model = transformers.AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
-    model.hf_quantizer = None
-    if hasattr(model.config, "quantization_config"):
-        del model.config.quantization_config
-    model.save_pretrained(folder)
-    transformers.AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name).save_pretrained(folder)
+    return testing.smollm2_folder(MODELS)
 
 
 def with_settings(folder: str, target: Path, **settings: object) -> str:
@@ -66,7 +43,7 @@ def vllm_server(model: str, log: Path, *arguments: str) -> Iterator[str]:
     fixed = ["--model", model, "--host", "127.0.0.1", "--port", str(port), "--enforce-eager", "--max-model-len", "512"]
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *fixed, *arguments]
     chosen = {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
-    chosen |= {"OMP_NUM_THREADS": "2", "TORCHDYNAMO_DISABLE": "1"}
+    chosen |= {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "2"), "TORCHDYNAMO_DISABLE": "1"}
     with log.open("w") as file:
         process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env={**os.environ, **chosen})
         try:

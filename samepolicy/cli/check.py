@@ -9,7 +9,6 @@ from typing import Annotated, Any, ClassVar, Literal
 import typer
 
 from samepolicy.cli import engines, folders, options, output
-from samepolicy.errors import InputError
 
 EPILOG = engines.EPILOG.format(how="--NAME for both sides, --rollout-NAME or --trainer-NAME for one")
 
@@ -37,7 +36,9 @@ Model = Annotated[
 
 def command(
     model: Model = None,
-    rollout: Annotated[str | None, _engine("The engine that samples, as kind:path.")] = None,
+    rollout: Annotated[
+        str | None, _engine("The engine that samples: kind:path, a kind (it takes MODEL), or http://HOST:PORT.")
+    ] = None,
     trainer: Annotated[str | None, _engine("The engine that scores, as kind:path.")] = None,
     rollout_dtype: Annotated[str | None, _engine("The rollout's dtype, such as bfloat16.")] = None,
     trainer_dtype: Annotated[str | None, _engine("The trainer's dtype.")] = None,
@@ -62,6 +63,9 @@ def command(
     trainer_temperature: Annotated[
         float | None, _sampling("Temperature of the trainer's log-probs; the rollout's unless given.")
     ] = None,
+    top: Annotated[
+        int, typer.Option(help="Compare whole distributions, too, over each side's so many most likely tokens.")
+    ] = 0,
     out: options.Out = None,
     everything: options.Everything = False,
     as_json: options.AsJson = False,
@@ -73,8 +77,9 @@ def command(
     """
     from samepolicy.cli.prompts import read_prompts
     from samepolicy.diagnose import check
+    from samepolicy.diagnose.likely import add_likely
     from samepolicy.records.side import Sampling
-    from samepolicy.report import data, text
+    from samepolicy.vocabulary import compare_distributions
 
     sampling = Sampling(
         temperature=temperature,
@@ -88,11 +93,13 @@ def command(
     )
     theirs = None if trainer_temperature is None else replace(sampling, temperature=trainer_temperature)
     asked = read_prompts(prompts)
-    shared = {"device": device, "trust_remote_code": trust_remote_code}
-    wanted = [
-        (_spec(rollout, model, "rollout"), engines.choices("rollout", dtype=rollout_dtype, **shared)),
-        (_spec(trainer, model, "trainer"), engines.choices("trainer", dtype=trainer_dtype, **shared)),
-    ]
+    specs = {
+        "rollout": engines.of_side("rollout", rollout, model),
+        "trainer": engines.of_side("trainer", trainer, model),
+    }
+    own = {"rollout": {"dtype": rollout_dtype}, "trainer": {"dtype": trainer_dtype}}
+    chosen = engines.of_sides(specs, own, device=device, trust_remote_code=trust_remote_code)
+    wanted = [(spec, chosen[side]) for side, spec in specs.items()]
     folders.refuse(out)
     with output.progress(quiet=as_json) as tell, _kept(out) as keep:
         sampler, scorer = _load(wanted, tell)
@@ -106,28 +113,58 @@ def command(
             progress=tell,
             keep=keep,
         )
+        run = add_likely(found.run, rollout=sampler, trainer=scorer, top=top) if top else found.run
     if out is not None:
-        folders.finish(found.run, out)
-    output.show(text.diagnosis(found, everything=everything), data.of_diagnosis(found), as_json=as_json)
+        folders.finish(run, out)
+    for warning in found.warnings:
+        output.note(f"Warning: {warning}")
+    _show(found, compare_distributions(run) if top else None, everything=everything, as_json=as_json)
     raise typer.Exit(found.exit_code)
 
 
-def _spec(given: str | None, model: str | None, side: str) -> str:
-    """The engine of one side."""
-    if given is None and model is None:
-        raise InputError(f"The {side} has no engine; give a MODEL, or both --rollout and --trainer.")
-    return given if given is not None else engines.spec(str(model))
+def _show(found: Any, likely: Any, *, everything: bool, as_json: bool) -> None:
+    """The diagnosis, and the comparison of whole distributions where there is one."""
+    from rich.console import Group
+
+    from samepolicy.report import data, text, vocabulary
+
+    view, value = text.diagnosis(found, everything=everything), data.of_diagnosis(found)
+    if likely is not None:
+        view, value = Group(view, vocabulary.comparison(likely)), {**value, "vocabulary": likely.as_dict()}
+    output.show(view, value, as_json=as_json)
 
 
 def _load(wanted: list[tuple[str, dict[str, Any]]], tell: output.Tell) -> list[Any]:
-    """Both engines; one that is asked for twice is loaded once."""
+    """Both engines; a model that both sides name is read once, and the other side is a variant of it."""
     from samepolicy.engines.base import engine
 
-    loaded: list[Any] = []
-    for i, (spec, chosen) in enumerate(wanted):
-        tell(f"loading {spec}", i, len(wanted))
-        loaded.append(loaded[0] if i and wanted[0] == wanted[i] else engine(spec, **chosen))
-    return loaded
+    loaded: dict[int, Any] = {}
+    order = (1, 0) if _exact(wanted[1][1]) and not _exact(wanted[0][1]) else (0, 1)
+    for done, i in enumerate(order):
+        spec, chosen = wanted[i]
+        tell(f"loading {spec}", done, len(wanted))
+        first = loaded.get(order[0])
+        loaded[i] = engine(spec, **chosen) if first is None else _other(first, wanted[order[0]], wanted[i])
+    return [loaded[i] for i in range(len(wanted))]
+
+
+def _exact(chosen: dict[str, Any]) -> bool:
+    """Whether an engine keeps the weights as its files have them, so that any other arithmetic can follow from it."""
+    return chosen.get("dtype", "auto") in ("auto", "float32") and not chosen.get("weights_dtype")
+
+
+def _other(first: Any, mine: tuple[str, dict[str, Any]], wanted: tuple[str, dict[str, Any]]) -> Any:
+    """The second engine: the first one, a variant of it where only the arithmetic differs, or one of its own."""
+    from samepolicy.engines.base import engine
+
+    (spec, chosen), arithmetic = wanted, ("dtype", "weights_dtype")
+    if wanted == mine:
+        return first
+    rest = [{k: v for k, v in options.items() if k not in arithmetic} for options in (mine[1], chosen)]
+    told = chosen.get("dtype", "auto") != "auto"
+    if spec == mine[0] and rest[0] == rest[1] and told and "head_dtype" not in chosen and first.capabilities.variants:
+        return first.variant(dtype=chosen["dtype"], weights_dtype=chosen.get("weights_dtype"))
+    return engine(spec, **chosen)
 
 
 @contextmanager

@@ -8,8 +8,8 @@ from samepolicy.cli import options, output
 def command(everything: options.Everything = False, as_json: options.AsJson = False) -> None:
     """Show a verdict on a recorded run of a real model; needs no torch.
 
-    SmolLM2-135M sampled the packaged prompts in bfloat16 with prefill and cached decoding, and scored the same tokens
-    in one bfloat16 forward. The verdict is computed anew from the recorded log-probs.
+    Real vLLM sampled the packaged prompts from SmolLM2-135M in bfloat16, and the hf trainer scored the same tokens in
+    one bfloat16 forward. The verdict is computed anew from the recorded log-probs.
     """
     from samepolicy.demo import recorded
     from samepolicy.diagnose import diagnose

@@ -4,19 +4,23 @@ Nobody lists the switches here: `--NAME` and `--SIDE-NAME` exist for each field 
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any, ClassVar, TypeAlias, get_args, get_type_hints
 
 from typer.core import TyperCommand
 
 from samepolicy.cli.options import UsageError
+from samepolicy.errors import InputError
 
 Choices: TypeAlias = dict[str, dict[str, Any]]
 """Options of engines by side; those of the side "" are for every side."""
 
 _CHOSEN: ContextVar[Choices] = ContextVar("chosen")
 """What the switches of the command that is being run say."""
+
+_KIND = re.compile(r"[a-z]\w+:")
+"""What stands before an engine's path."""
 
 EPILOG = "Every option of an engine is a switch, too ({how}); `samepolicy explain hf` lists those of hf."
 
@@ -69,12 +73,56 @@ def choices(side: str = "", **declared: Any) -> dict[str, Any]:
 
 
 def spec(name: str) -> str:
-    """An engine from the name of a model: hf, unless a kind stands before it.
+    """An engine from the name of a model: hf, unless a kind or an address stands there.
 
-    >>> spec("some/folder"), spec("toy:"), spec("hf:some/folder")
-    ('hf:some/folder', 'toy:', 'hf:some/folder')
+    >>> spec("some/folder"), spec("toy:"), spec("hf:some/folder"), spec("http://localhost:8000")
+    ('hf:some/folder', 'toy:', 'hf:some/folder', 'http://localhost:8000')
     """
-    return name if re.match(r"[a-z]\w+:", name) else f"hf:{name}"
+    return name if _KIND.match(name) else f"hf:{name}"
+
+
+def of_side(side: str, given: str | None, model: str | None) -> str:
+    """The engine of one side; a kind alone takes the model.
+
+    Args:
+        side: "rollout" or "trainer".
+        given: what was given for this side: kind:path, a kind, or the address of a server.
+        model: the model of both sides.
+
+    Raises:
+        InputError: neither is given.
+
+    >>> of_side("rollout", "vllm", "some/folder"), of_side("trainer", None, "some/folder")
+    ('vllm:some/folder', 'hf:some/folder')
+    """
+    from samepolicy.engines.base import kinds
+
+    if given is None and model is None:
+        raise InputError(f"The {side} has no engine; give a MODEL, or both --rollout and --trainer.")
+    if given is None:
+        return spec(str(model))
+    return f"{given}:{_KIND.sub('', model)}" if given in kinds() and model is not None else given
+
+
+def of_sides(specs: Mapping[str, str], own: Mapping[str, dict[str, Any]], **shared: Any) -> dict[str, dict[str, Any]]:
+    """The engine options of several sides; one that is meant for all of them goes to the kinds that have it.
+
+    Args:
+        specs: each side's engine.
+        own: options that the command declares for one side.
+        **shared: options that it declares for all of them; None and False are not given.
+    """
+    from samepolicy.engines.base import options_of, split
+
+    valid = {side: options_of(split(engine)[0]) for side, engine in specs.items()}
+    somewhere = {name for names in valid.values() for name in names}
+    found: dict[str, dict[str, Any]] = {}
+    for side in specs:
+        everywhere = choices(**shared)
+        fitting = {n: v for n, v in everywhere.items() if n in valid[side] or n not in somewhere}
+        mine = {n: v for n, v in choices(side, **own.get(side, {})).items() if n not in everywhere or n in valid[side]}
+        found[side] = fitting | mine
+    return found
 
 
 def _types() -> dict[str, type]:

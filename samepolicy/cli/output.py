@@ -37,13 +37,19 @@ def line(text: str) -> None:
 
 
 def note(sentence: str) -> None:
-    """Say something beside the result, on stderr."""
-    print(sentence, file=sys.stderr)  # noqa: T201
+    """Say something beside the result, on stderr where there is one."""
+    if sys.stderr is not None:
+        print(sentence, file=sys.stderr)  # noqa: T201
+
+
+def _on_terminal() -> bool:
+    """Whether stderr is there, and is a terminal."""
+    return sys.stderr is not None and sys.stderr.isatty()
 
 
 def fail(sentence: str) -> int:
     """Say on stderr why there is no result; the status for it."""
-    mark = "\x1b[1;31mError:\x1b[0m" if sys.stderr.isatty() and not os.environ.get("NO_COLOR") else "Error:"
+    mark = "\x1b[1;31mError:\x1b[0m" if _on_terminal() and not os.environ.get("NO_COLOR") else "Error:"
     note(f"{mark} {sentence}")
     return 2
 
@@ -55,7 +61,7 @@ def progress(*, quiet: bool) -> Iterator[Tell]:
     Yields:
         The function to call with each step.
     """
-    if quiet or not sys.stderr.isatty():
+    if quiet or not _on_terminal():
         yield _silent
         return
     from rich.console import Console

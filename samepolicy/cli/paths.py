@@ -6,7 +6,6 @@ from typing import Annotated, Any, ClassVar
 import typer
 
 from samepolicy.cli import engines, options, output
-from samepolicy.errors import InputError
 
 EPILOG = engines.EPILOG.format(how="--NAME for both sides, --rollout-NAME or --trainer-NAME for one")
 
@@ -21,7 +20,10 @@ def command(
     model: Annotated[
         str | None, typer.Argument(metavar="MODEL", help="The model of both sides: a folder, or a hub name.")
     ] = None,
-    rollout: Annotated[str | None, typer.Option(help="The engine that samples, as kind:path.")] = None,
+    rollout: Annotated[
+        str | None,
+        typer.Option(help="The engine that samples: kind:path, a kind (it takes MODEL), or http://HOST:PORT."),
+    ] = None,
     trainer: Annotated[str | None, typer.Option(help="The engine that trains, as kind:path.")] = None,
     dtype: Annotated[str | None, typer.Option(help="The dtype of both sides, such as bfloat16.")] = None,
     prompts: Annotated[Path | None, typer.Option(help="A .txt or .jsonl file with a prompt a line.")] = None,
@@ -39,25 +41,18 @@ def command(
     from samepolicy.engines.base import engine
     from samepolicy.paths import paths
 
+    given = {"rollout": rollout, "trainer": trainer}
+    specs = {side: engines.of_side(side, named, model) for side, named in given.items()}
+    chosen = engines.of_sides(specs, {}, dtype=dtype)
     with output.progress(quiet=as_json) as tell:
         sides: dict[str, Any] = {}
-        for side, given in (("rollout", rollout), ("trainer", trainer)):
-            spec = _spec(given, model, side)
+        for side, spec in specs.items():
             tell(f"loading {spec}", len(sides), 2)
-            sides[side] = engine(spec, **engines.choices(side, dtype=dtype))
+            sides[side] = engine(spec, **chosen[side])
         ids = encode(sides["rollout"], read_prompts(prompts))
         found = paths(**sides, prompts=ids, max_tokens=max_tokens, progress=tell)
     output.show(view(found), found.as_dict(), as_json=as_json)
     raise typer.Exit(1 if found.breaks else 0)
-
-
-def _spec(given: str | None, model: str | None, side: str) -> str:
-    """The engine of one side; a kind alone takes the model."""
-    if given is None and model is None:
-        raise InputError(f"The {side} has no engine; give a MODEL, or both --rollout and --trainer.")
-    if given is None:
-        return engines.spec(str(model))
-    return given if ":" in given or model is None else f"{given}:{model}"
 
 
 def view(found: Any) -> Any:

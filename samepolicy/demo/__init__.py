@@ -13,7 +13,7 @@ RECORDED = Path(__file__).with_name("run")
 
 
 def recorded() -> Run:
-    """The recorded run: a bfloat16 rollout and a bfloat16 trainer of SmolLM2-135M, with all that a verdict needs.
+    """The recorded run: real vLLM and the hf trainer, both SmolLM2-135M in bfloat16, with all that a verdict needs.
 
     >>> run = recorded()
     >>> len(run), run.rollout.dtype, "trainer_logp" in run

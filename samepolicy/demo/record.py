@@ -1,7 +1,7 @@
 """Record the run that `samepolicy demo` reads: `python -m samepolicy.demo.record FOLDER`.
 
-SmolLM2-135M-Instruct samples up to 64 tokens to each of the sixteen prompts in bfloat16 (prefill, then decode with a
-cache) and scores the same ids in one bfloat16 forward; its float32 and bfloat16 forwards are kept as evidence. It takes
+Real vLLM samples up to 64 tokens of SmolLM2-135M-Instruct to each of the sixteen prompts in bfloat16; the hf trainer
+scores the same ids in one bfloat16 forward, and its float32 and bfloat16 forwards are kept as evidence. It takes a few
 minutes on two cores. Paths of the machine are taken out.
 """
 
@@ -17,7 +17,7 @@ from samepolicy.errors import InputError
 from samepolicy.records.run import Run
 from samepolicy.records.side import Sampling, Side
 from samepolicy.records.store import write
-from samepolicy.testing import smollm2_path
+from samepolicy.testing import smollm2_folder
 
 SAMPLING = Sampling(max_tokens=64)
 
@@ -36,9 +36,11 @@ def record(folder: Path) -> Diagnosis:
     """
     if folder.exists():
         raise InputError(f"{folder} is there already; remove it first, or give another folder.")
-    model = engine(f"hf:{smollm2_path()}", dtype="bfloat16", device="cpu")
+    model = smollm2_folder()
+    rollout = engine(f"vllm:{model}", dtype="bfloat16", max_model_len=512, max_num_seqs=16)
+    trainer = engine(f"hf:{model}", dtype="bfloat16", device="cpu")
     prompts = PROMPTS.read_text(encoding="utf-8").splitlines()
-    found = check(rollout=model, trainer=model, prompts=prompts, sampling=SAMPLING)
+    found = check(rollout=rollout, trainer=trainer, prompts=prompts, sampling=SAMPLING)
     write(without_paths(found.run), folder)
     return found
 

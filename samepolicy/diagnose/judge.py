@@ -14,6 +14,7 @@ from samepolicy.floor import Progress, add_evidence, has_evidence, ids_to_score
 from samepolicy.records.declared import dtype_of, mark_scored
 from samepolicy.records.run import Run
 from samepolicy.records.side import Sampling, Side
+from samepolicy.semantics import noted
 from samepolicy.summary import Summary, measure
 
 
@@ -44,6 +45,8 @@ def diagnose(run: Run, *, trainer: Engine | None = None, progress: Progress = No
     """
     if trainer is not None:
         run = _scored(run, trainer, progress)
+    elif "semantics" not in run.info:
+        run = noted(run)
     m = measured(run)
     verdict = decide(m)
     summary = _summary(run)
@@ -82,6 +85,8 @@ def _scored(run: Run, trainer: Engine, progress: Progress) -> Run:
     if "trainer_logp" not in run:
         sampling = run.trainer.sampling or run.rollout.sampling or Sampling()
         run = score_trainer(run, trainer, sampling)
+    if "semantics" not in run.info:
+        run = noted(run, trainer=trainer)
     if trainer.capabilities.variants and not has_evidence(run):
         run = add_evidence(run, trainer, progress=progress)
     return run

@@ -131,7 +131,8 @@ def engine(spec: str, **options: Any) -> Engine:
     """Make an engine from "kind:path" and the kind's own options.
 
     Args:
-        spec: kind and path, such as "hf:PATH" (a folder, a .gguf file, or a hub name) or "toy:".
+        spec: kind and path, such as "hf:PATH" (a folder, a .gguf file, or a hub name) or "toy:"; the address of a
+            server, such as "http://localhost:8000", is a spec as it stands.
         **options: keywords of that kind, such as `dtype="bfloat16"`; see the kind's `Options`.
 
     Returns:
@@ -144,9 +145,7 @@ def engine(spec: str, **options: Any) -> Engine:
     >>> engine("toy:", dtype="bfloat16").describe(Sampling()).dtype
     'bfloat16'
     """
-    kind, colon, path = spec.partition(":")
-    if not colon:
-        raise InputError(f'An engine is written kind:path, but {spec!r} has no kind; write "hf:{spec}" for a model.')
+    kind, path = split(spec)
     valid = options_of(kind)
     unknown = sorted(set(options) - set(valid))
     if unknown:
@@ -155,11 +154,26 @@ def engine(spec: str, **options: Any) -> Engine:
     return loaded
 
 
+def split(spec: str) -> tuple[str, str]:
+    """Kind and path of a spec.
+
+    Raises:
+        InputError: there is no kind in it.
+
+    >>> split("hf:some/folder"), split("http://localhost:8000")
+    (('hf', 'some/folder'), ('server', 'http://localhost:8000'))
+    """
+    kind, colon, path = spec.partition(":")
+    if not colon:
+        raise InputError(f'An engine is written kind:path, but {spec!r} has no kind; write "hf:{spec}" for a model.')
+    return ("server", spec) if kind in ("http", "https") else (kind, path)
+
+
 def kinds() -> tuple[str, ...]:
     """The kinds of engine there are: the modules of this package that have a `load`.
 
-    >>> "toy" in kinds()
-    True
+    >>> kinds()
+    ('hf', 'server', 'toy', 'vllm')
     """
     names = sorted(m.name for m in pkgutil.iter_modules(engines.__path__))
     return tuple(n for n in names if hasattr(importlib.import_module(f"{engines.__name__}.{n}"), "load"))
@@ -235,7 +249,9 @@ def choose(what: str, value: str, valid: Sequence[str]) -> str:
 def _module(kind: str) -> ModuleType:
     """The module of a kind of engine."""
     if kind not in kinds():
-        raise InputError(f'There is no {kind!r} engine; the kinds are {", ".join(kinds())}, as in "hf:PATH".')
+        raise InputError(
+            f'There is no {kind!r} engine; the kinds are {", ".join(kinds())}, as in "hf:PATH"; a server is http://HOST:PORT.'
+        )
     return importlib.import_module(f"{engines.__name__}.{kind}")
 
 

@@ -107,6 +107,7 @@ class Toy(Engine):
 
     def describe(self, sampling: Sampling) -> Side:
         """What the toy declares; its faults are not declared."""
+        extra = {"vocab_size": VOCABULARY, "weights_dtype": self.options.weights_dtype}
         return Side(
             engine="toy",
             version="1",
@@ -115,7 +116,7 @@ class Toy(Engine):
             tokenizer=sha256(CHARACTERS.encode()).hexdigest()[:16],
             dtype=self.options.dtype,
             sampling=sampling,
-            extra={"weights_dtype": self.options.weights_dtype} if self.options.weights_dtype else {},
+            extra={name: value for name, value in extra.items() if value is not None},
         )
 
     def generate(self, prompts: Ragged, sampling: Sampling, *, samples: int = 1) -> Run:

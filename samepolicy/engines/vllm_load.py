@@ -133,7 +133,8 @@ def _check(path: str) -> None:
     here = Path(path).expanduser()
     if path.endswith(".gguf"):
         raise InputError(
-            f"{path!r} is a GGUF file, but vLLM loads model folders; save it with transformers as safetensors first."
+            f"{path!r} is a GGUF file, but vLLM needs a folder with safetensors; make one with "
+            "samepolicy.testing.unpack_gguf(file, folder) and check that folder on both sides."
         )
     if path and here.is_dir():
         if not (here / "config.json").is_file():

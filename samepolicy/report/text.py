@@ -10,6 +10,7 @@ from samepolicy.diagnose import Diagnosis, Gap, Rung
 from samepolicy.floor import Floor
 from samepolicy.report.measures import declaration, metrics_table
 from samepolicy.report.tables import STATUS, Indented, heading, inline, number, paragraph, rows, table, times
+from samepolicy.structure import counted
 
 VERDICT = {"same": "green", "numerics": "green", "different": "red", "inconclusive": "yellow"}
 PLACE = {"below": ("rounding", "green"), "above": ("more", "bold red"), "unclear": ("unclear", "yellow")}
@@ -51,6 +52,8 @@ def _sides(found: Diagnosis) -> Iterator[RenderableType]:
     """What each side is, in a line."""
     lines = [f"{side:8} {declaration(getattr(found.run, side))}" for side in ("rollout", "trainer")]
     yield paragraph("\n".join(lines), "dim")
+    for warning in found.warnings:
+        yield inline("Beware", warning)
 
 
 def _gap(found: Diagnosis) -> Iterator[RenderableType]:
@@ -102,10 +105,10 @@ def _remarks(found: Diagnosis) -> Iterator[str]:
     """What the table's rows and words mean, and who is further from float32."""
     if found.gap is not None:
         few = "" if found.gap.limit == 1.5 else " (with fewer than 12 prompts)"
-        counts = f"{found.gap.tokens} tokens of {found.gap.prompts} prompt{'s' if found.gap.prompts != 1 else ''}"
+        counts = f"{counted(found.gap.tokens, 'token')} of {counted(found.gap.prompts, 'prompt')}"
         tails = f"{found.gap.tails:.2%}" if found.gap.tails else "none"
         yield f"Up to {found.gap.limit:g} floors²{few} is rounding. {counts}, {tails} beyond 8 floors."
-    if len(found.sides) == 2:
+    if len(found.sides) == 2 and not any(fact.breaks for fact in found.facts):
         who = f"the {found.further}" if found.further else "neither side clearly"
         owner = found.run.info.get("reference", {}).get("owner")
         model = f"the {owner}'s model" if owner in ("rollout", "trainer") else "the reference"

@@ -22,6 +22,7 @@ def check(run: Run) -> tuple[Fact, ...]:
         values.shift(aligned),
         *masks.check(aligned),
         declarations.sampling(run),
+        *declarations.semantics(run),
         declarations.weights(run),
         declarations.routing(run),
         *values.numbers(aligned),

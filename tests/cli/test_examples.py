@@ -15,6 +15,11 @@ SAYS = {
     ],
     "check_two_engines": ["numerics: ", "different: ", "Read back from disk: different"],
     "measure_batch": ["125 tokens in 5 responses", "rollout_corr/k3_kl: ", "sign_skew"],
+    "monitor_in_your_loop": [
+        "step 4: k3 7.6e-07, 0 alarms on",
+        "step 5: k3 0.12, 6 alarms on",
+        "  8: mean abs d 0.36 nats",
+    ],
 }
 
 

@@ -86,7 +86,7 @@ def test_ids_are_checked():
 def test_prompts_are_checked():
     with pytest.raises(InputError, match="Prompt 1 has no tokens"):
         check_prompts(Ragged.from_lists([[1], []]), vocabulary=4, limit=None, samples=1)
-    with pytest.raises(InputError, match="samples must be 1 or more"):
+    with pytest.raises(InputError, match="samples must be a whole number, 1 or more"):
         check_prompts(Ragged.from_lists([[1]]), vocabulary=4, limit=None, samples=0)
 
 

@@ -1,11 +1,16 @@
-"""A real vLLM server on loopback, bfloat16, with a penalty, a temperature and a chat template that nobody asked for."""
+"""Real vLLM servers on loopback: one in float32, one in bfloat16 with a penalty, a temperature and a chat template that
+nobody asked for.
+"""
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from samepolicy.arrays import Ragged
+from samepolicy.cli.main import status
 from samepolicy.diagnose import check
 from samepolicy.engines.base import Engine, engine
 from samepolicy.errors import InputError
@@ -43,12 +48,29 @@ def test_it_keeps_the_laws_of_an_engine(server: Engine):
     engine_laws(server, prompts=prompts, responses=Ragged.from_lists([[504, 3575, 282], [5860]]), atol=0.3)
 
 
-def test_bf16_against_bf16_is_numerics(server: Engine, trainer: Engine):
-    found = check(rollout=server, trainer=trainer, prompts=TEXTS * 4, sampling=Sampling(max_tokens=24))
-    assert found.verdict == "numerics"
+def test_bf16_against_bf16_is_numerics_but_for_the_template(server: Engine, trainer: Engine):
+    found = check(rollout=server, trainer=trainer, prompts=TEXTS * 4, sampling=Sampling(max_tokens=16))
     assert 0.02 < found.summary["logp_diff"]["mean"] < 0.08
     assert 5e-4 < found.summary["k3"]["mean"] < 6e-3
     assert found.summary["prob_corr"]["pearson"] > 0.998
+    assert (found.verdict, found.exit_code) == ("different", 1)
+    assert "turns 16 of 16 prompts into other ids" in found.sentence
+    assert "What can be compared is within rounding" in found.sentence
+    assert any("reshapes the distribution of a client" in warning for warning in found.warnings)
+    ids = [server.encode(text) for text in TEXTS * 4]
+    same_ids = check(rollout=server, trainer=trainer, prompts=ids, sampling=Sampling(max_tokens=16))
+    assert same_ids.verdict == "numerics"
+
+
+def test_fp32_is_the_fp32_trainer_by_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    with vllm_server(smollm2_folder(), tmp_path / "log", "--dtype", "float32") as address:
+        asked = ["--rollout", address, "--dtype", "float32", "--device", "cpu", "--max-tokens", "12"]
+        code = status(["check", smollm2_folder(), *asked, "--json"])
+    printed = capsys.readouterr()
+    found = json.loads(printed.out)
+    assert (code, found["verdict"], printed.err) == (0, "same", "")
+    assert found["metrics"]["logp_diff"]["mean"] < 1e-4
+    assert (found["warnings"], found["semantics"]["status"]) == ([], "agrees")
 
 
 def test_what_nobody_asked_for_is_noticed(server: Engine):

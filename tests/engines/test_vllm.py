@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -16,6 +17,7 @@ from samepolicy.engines.vllm_ids import read_rows
 from samepolicy.errors import EngineError, InputError, MissingDependencyError
 from samepolicy.paths import paths
 from samepolicy.records.side import Sampling
+from samepolicy.semantics import infer
 from samepolicy.testing import engine_laws
 from tests.serving import smollm2_folder, with_settings
 
@@ -92,6 +94,20 @@ def test_its_prompts_are_the_trainers(real: Engine, trainer: Engine):
     assert real.encode("Hi") == trainer.encode("Hi")
 
 
+def test_log_prob_semantics_are_told_by_the_values(real: Engine, trainer: Engine):
+    prompts = Ragged.from_lists([real.encode(text) for text in TEXTS * 2])
+    warm = Sampling(temperature=0.7, max_tokens=24)
+    for sampling, expected in ((warm, 0.7), (replace(warm, logprobs="raw"), 1.0)):
+        run = real.generate(prompts, sampling)
+        other = "raw" if sampling.logprobs == "processed" else "processed"
+        lie = replace(run, rollout=replace(run.rollout, sampling=replace(sampling, logprobs=other)))
+        honest, found = infer(run, trainer=trainer), infer(lie, trainer=trainer)
+        assert honest is not None
+        assert found is not None
+        assert (honest.status, found.status) == ("agrees", "disagrees")
+        assert found.found.temperature == pytest.approx(expected, rel=0.01)
+
+
 def test_a_chunked_prefill_takes_more_steps(real: Engine):
     scheduler, steps = vllm_load.scheduler_of(real.llm), []
     plain, prompt = scheduler.schedule, Ragged.from_lists([real.encode(TEXTS[3])])
@@ -125,7 +141,12 @@ def test_bad_calls_are_refused(real: Engine):
 
 @pytest.mark.parametrize(
     ("path", "sentence"),
-    [("/nowhere", "no model at"), ("model.gguf", "is a GGUF file"), ("", "no model at"), ("a/b/c", "no model at")],
+    [
+        ("/nowhere", "no model at"),
+        ("model.gguf", "is a GGUF file, but vLLM needs a folder with safetensors; make one with"),
+        ("", "no model at"),
+        ("a/b/c", "no model at"),
+    ],
 )
 def test_a_path_that_is_no_model_is_refused(path: str, sentence: str):
     with pytest.raises(InputError, match=sentence):

@@ -1,0 +1,81 @@
+"""What a monitor costs the training thread per step on a [512, 8192] batch, beside the naive way."""
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+from verl import DataProto
+from verl.utils.debug.metrics import calculate_debug_metrics
+
+from _publish import publish
+from samepolicy import Monitor
+
+ROWS, TIME, STEPS = 512, 8192, 7
+
+
+def batch() -> dict[str, torch.Tensor]:
+    """About 2.7 million valid tokens, float32, with a gap like that of a bf16 engine."""
+    rng = np.random.default_rng(0)
+    mask = np.arange(TIME) < rng.integers(2_300, TIME + 1, (ROWS, 1))
+    rollout = -rng.exponential(0.5, (ROWS, TIME)).astype(np.float32)
+    trainer = np.minimum(rollout + 0.03 * rng.standard_normal((ROWS, TIME), dtype=np.float32), 0)
+    return {"trainer": torch.from_numpy(trainer), "rollout": torch.from_numpy(rollout), "mask": torch.from_numpy(mask)}
+
+
+def naive(data: dict[str, torch.Tensor], folder: Path, step: int, *, save: bool) -> dict[str, float]:
+    """verl's aggregates, an `.item()` per cell, and a save that training waits for."""
+    mask = data["mask"].long()
+    names = {"old_log_probs": data["trainer"], "rollout_log_probs": data["rollout"]}
+    found = calculate_debug_metrics(DataProto.from_dict(tensors=names | {"response_mask": mask, "responses": mask}))
+    diff = (data["rollout"].exp() - data["trainer"].exp()).abs() * mask
+    for s in range(8):
+        for p in range(10):
+            if mask[s, p].item():
+                found[f"training/rollout_probs_diff/s{s}_p{p:04d}"] = diff[s, p].item()
+    if save:
+        np.save(folder / f"prob_diff_step_{step}.npy", diff.numpy())
+        np.save(folder / f"prob_mask_step_{step}.npy", data["mask"].numpy())
+    return found
+
+
+def seconds(call: Callable[[int], Any], between: Callable[[], Any]) -> float:
+    """Median time of a step; `between` is what a trainer's optimizer step leaves time for."""
+    times = []
+    for step in range(STEPS):
+        start = perf_counter()
+        call(step)
+        times.append(perf_counter() - start)
+        between()
+    return median(times[1:])
+
+
+def main() -> None:
+    """Run and publish."""
+    data = batch()
+    rows = []
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        for what, save in (("metrics and grid", False), ("the same, npy and records", True)):
+            slow = seconds(lambda step, save=save: naive(data, folder, step, save=save), lambda: None)
+            told = what.removesuffix(" and records")
+            rows.append({"call": f"naive: verl's, {told}", "median ms": round(1000 * slow)})
+            for names in ("verl", "samepolicy"):
+                kept = {"save_dir": folder / f"run-{names}", "npy_dir": folder / f"npy-{names}"} if save else {}
+                with Monitor(names=names, **kept) as monitor:
+                    spent = seconds(lambda step, m=monitor: m(step=step, **data), monitor.flush)
+                rows.append({"call": f'Monitor(names="{names}"), {what}', "median ms": round(1000 * spent)})
+    title = (
+        f"One step on [{ROWS}, {TIME}] float32 with {int(data['mask'].sum()):,} valid tokens, {os.cpu_count()} cores: "
+        "time on the training thread; what the monitor writes in the background overlaps with what training does next."
+    )
+    publish("monitor", title, rows, packages=("torch", "verl"))
+
+
+if __name__ == "__main__":
+    main()

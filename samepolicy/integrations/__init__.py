@@ -1,0 +1,1 @@
+"""samepolicy inside the frameworks that people train with; one module for each."""

@@ -1,0 +1,24 @@
+"""Watch a training run step by step: metrics, records, alarms; it never blocks training and never raises into it.
+
+The two names are loaded when first used, so that a process that may never be asked to watch pays nothing for them.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from samepolicy.monitor.folders import newest as newest
+    from samepolicy.monitor.monitor import Monitor as Monitor
+
+__all__ = ["Monitor", "newest"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Monitor":
+        from samepolicy.monitor.monitor import Monitor
+
+        return Monitor
+    if name == "newest":
+        from samepolicy.monitor.folders import newest
+
+        return newest
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

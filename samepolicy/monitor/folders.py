@@ -1,0 +1,92 @@
+"""Which folder a monitor writes to, so that two runs never write one, and which rows of a resumed run count."""
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from samepolicy.monitor.writer import Once
+from samepolicy.records.run import Run
+
+LOCK = ".monitor.tmp"
+"""Held as long as the writing process lives; the system lets go of it however that ends."""
+ATTEMPT = "attempt"
+"""Column that says when the writing monitor began, in seconds since 1970: one for all rows of one attempt."""
+
+
+@dataclass
+class Claim:
+    """A folder that is this run's alone.
+
+    Attributes:
+        asked: the folder asked for; a run that is still alive may have it already.
+        say: told where another folder is taken.
+    """
+
+    asked: Path
+    say: Once
+    _taken: Path | None = None
+    _lock: IO[bytes] | None = field(default=None, repr=False)
+
+    def folder(self) -> Path:
+        """The folder: the one asked for, or the first of `…-2`, `…-3` that no living run writes to.
+
+        Raises:
+            OSError: it cannot be made or written.
+        """
+        number = 1
+        while self._taken is None:
+            place = self.asked if number == 1 else self.asked.with_name(f"{self.asked.name}-{number}")
+            if self._lock_in(place):
+                self._taken = place
+            number += 1
+        if self._taken != self.asked:
+            self.say(f"another run writes to {self.asked}, so this one writes to {self._taken}.", key="claim")
+        return self._taken
+
+    def release(self) -> None:
+        """Let another run have it."""
+        if self._lock is not None:
+            self._lock.close()
+        self._lock = self._taken = None
+
+    def _lock_in(self, place: Path) -> bool:
+        """Take the lock of a folder; False where another has it."""
+        place.mkdir(parents=True, exist_ok=True)
+        if os.name != "posix":
+            return True  # no lock that a killed process lets go of
+        import fcntl
+
+        file = (place / LOCK).open("ab")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            return False
+        except OSError:
+            self.say(f"{place} is on a file system without locks, so nothing keeps a second run out.", key="locks")
+        self._lock = file
+        return True
+
+
+def newest(run: Run) -> Run:
+    """The rows that count where training was resumed from a checkpoint: of each step, those of the last attempt.
+
+    Args:
+        run: a run as a monitor recorded it, with the columns `step` and `attempt`; any other is given back as it is.
+
+    Returns:
+        The run without the rows that a later attempt wrote again.
+
+    >>> run = Run.from_lists(rollout_logp=[[-1.0], [-2.0], [-3.0]], step=[1, 2, 2], attempt=[10, 10, 20])
+    >>> newest(run)["rollout_logp"].values.tolist()
+    [-1.0, -3.0]
+    """
+    if ATTEMPT not in run or "step" not in run:
+        return run
+    _, step = np.unique(run["step"], return_inverse=True)
+    last = np.zeros(step.max(initial=-1) + 1, dtype=np.int64)
+    np.maximum.at(last, step, run[ATTEMPT])
+    return run.select(run[ATTEMPT] == last[step])
