@@ -1,10 +1,5 @@
 """The monitor: its numbers, its files, its alarms, and that nothing of it reaches into training."""
 
-import logging
-import signal
-import subprocess
-import sys
-import textwrap
 import threading
 
 import numpy as np
@@ -13,29 +8,10 @@ from scipy.special import rel_entr
 
 from samepolicy import Monitor, Side, measure, measure_batch, read
 from samepolicy.errors import InputError
-from samepolicy.health import THRESHOLDS
 from samepolicy.monitor import newest
-from samepolicy.monitor.alarms import Alarms, History
-from samepolicy.monitor.folders import Claim
 from samepolicy.monitor.reference import reference_kl, warnings
-from samepolicy.monitor.writer import Once, Writer
 from samepolicy.records.formats import verl_npy
-from tests.oracles.batches import batch
-
-
-def clean(seed=0, spread=0.02, **kwargs):
-    """A batch whose tokens under the mask are finite log-probs."""
-    data = batch(seed, spread=spread, **kwargs)
-    return {**data, "trainer": np.where(data["mask"], data["trainer"], np.nan)}
-
-
-def said(caplog):
-    return [r.getMessage() for r in caplog.records if r.name == "samepolicy.monitor"]
-
-
-def own(found):
-    return {n.rpartition("/")[2]: v for n, v in found.items() if n.startswith("samepolicy/monitor/")}
-
+from tests.monitoring import clean, own, said
 
 # -------------------------------------------------------------------------------------------------------- numbers
 
@@ -81,6 +57,15 @@ def test_a_grid_cell_is_the_difference_of_the_two_probabilities():
     }
     cells.pop("samepolicy/prob_diff/std", None)
     assert cells == pytest.approx(wanted, rel=1e-4)
+
+
+def test_what_is_no_log_prob_under_the_mask_is_shown_as_it_is_and_counted():
+    data = clean(empty=False)
+    data["trainer"][0, 0], data["rollout"][0, 0], data["trainer"][1, 0] = 1e9, 1e9, np.inf
+    found = Monitor()(step=1, **data)
+    assert np.isnan(found["samepolicy/prob_diff/s0_p0000"])
+    assert found["samepolicy/prob_diff/s1_p0000"] == np.inf
+    assert found["samepolicy/counts/positive_trainer"] == found["samepolicy/counts/nonfinite_trainer"] == 1
 
 
 def test_kl_to_the_reference_is_what_a_loop_finds():
@@ -285,163 +270,3 @@ def test_steps_written_again_after_a_resume_are_kept_apart_and_the_newest_count(
     assert measure(kept)["k2"]["mean"] == pytest.approx(wanted["k2"]["mean"])
     assert measure(read(tmp_path / "npy"))["prob_diff"]["mean"] == pytest.approx(wanted["prob_diff"]["mean"], rel=1e-5)
     assert newest(kept.without("attempt")) == kept.without("attempt")
-
-
-# --------------------------------------------------------------------------------------------------------- writer
-
-
-@pytest.mark.parametrize("when_full", ["wait", "drop"])
-def test_a_full_queue_waits_or_drops_and_counts(when_full):
-    writer, gate, ran = Writer(limit=2, when_full=when_full), threading.Event(), []
-    writer.submit(gate.wait)
-    writer.submit(lambda: ran.append(1))
-    if when_full == "drop":
-        assert not writer.submit(lambda: ran.append(2))
-        gate.set()
-    else:
-        threading.Timer(0.1, gate.set).start()
-        assert writer.submit(lambda: ran.append(2))
-    writer.close()
-    assert (ran, writer.dropped) == (([1], 1) if when_full == "drop" else ([1, 2], 0))
-
-
-def test_a_flush_with_too_little_time_says_so():
-    writer, gate = Writer(), threading.Event()
-    writer.submit(gate.wait)
-    assert not writer.flush(0.02)
-    gate.set()
-    assert writer.flush(5)
-    writer.close()
-
-
-SCRIPT = """
-    import os, signal, sys, time
-    import numpy as np
-    from samepolicy import Monitor
-    from samepolicy.monitor import records
-    real = records.write_run
-    def slow(*args, **kwargs):
-        time.sleep(0.3)
-        return real(*args, **kwargs)
-    records.write_run = slow
-    {before}
-    monitor = Monitor(save_dir=sys.argv[1], queue=8)
-    logp = -np.ones((2, 3))
-    for step in range(3):
-        monitor(step=step, trainer=logp, rollout=logp, mask=logp < 0)
-    {after}
-"""
-ENDS = {
-    "exit": ("pass", "pass", 0),
-    "exception": ("pass", "raise RuntimeError('training broke')", 1),
-    "SIGTERM": ("pass", "os.kill(os.getpid(), signal.SIGTERM); time.sleep(30)", -signal.SIGTERM),
-    "SIGTERM with a handler of its own": (
-        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))",
-        "os.kill(os.getpid(), signal.SIGTERM); time.sleep(30)",
-        7,
-    ),
-}
-
-
-@pytest.mark.parametrize("end", ENDS)
-def test_what_waits_is_written_when_the_process_ends(end, tmp_path):
-    before, after, code = ENDS[end]
-    script = textwrap.dedent(SCRIPT).format(before=before, after=after)
-    done = subprocess.run([sys.executable, "-c", script, str(tmp_path / "run")], capture_output=True, check=False)
-    assert done.returncode == code, done.stderr.decode()
-    assert np.unique(read(tmp_path / "run")["step"]).tolist() == [0, 1, 2]
-
-
-def test_a_killed_process_loses_what_waited_and_nothing_else(tmp_path):
-    first = "os.listdir(sys.argv[1]) if os.path.isdir(sys.argv[1]) else ()"
-    after = f"while not any(f.startswith('part') for f in ({first})): time.sleep(0.01)"
-    script = textwrap.dedent(SCRIPT).format(before="pass", after=after) + "\nos.kill(os.getpid(), signal.SIGKILL)\n"
-    done = subprocess.run([sys.executable, "-c", script, str(tmp_path / "run")], capture_output=True, check=False)
-    assert done.returncode == -signal.SIGKILL
-    assert np.unique(read(tmp_path / "run")["step"]).tolist() == [0]
-    claim = Claim(tmp_path / "run", Once())
-    assert claim.folder() == tmp_path / "run"  # the system let go of the lock
-    claim.release()
-
-
-def test_a_forked_process_does_not_wait_for_its_parents_writer(tmp_path):
-    fork = "started = time.monotonic(); child = os.fork(); child or sys.exit(int(time.monotonic() - started > 5))"
-    after = f"{fork}; assert os.waitpid(child, 0)[1] == 0"
-    script = textwrap.dedent(SCRIPT).format(before="pass", after=after)
-    done = subprocess.run([sys.executable, "-c", script, str(tmp_path / "run")], capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr.decode()
-    assert np.unique(read(tmp_path / "run")["step"]).tolist() == [0, 1, 2]
-
-
-# --------------------------------------------------------------------------------------------------------- alarms
-
-
-def test_a_wrong_temperature_raises_the_alarm_at_the_first_step_and_says_it_once(caplog):
-    rng = np.random.default_rng(0)
-    logits = 3 * rng.standard_normal((1, 400, 20))
-    raw = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
-    warm = logits / 1.5 - np.log(np.exp(logits / 1.5).sum(-1, keepdims=True))
-    ids = np.array([[rng.choice(20, p=np.exp(row)) for row in warm[0]]])[..., None]
-    rollout, trainer = (np.take_along_axis(side, ids, -1)[..., 0] for side in (warm, raw))
-    monitor = Monitor()
-    found = [monitor(step=step, trainer=trainer, rollout=rollout, mask=rollout < 0) for step in (1, 2)]
-    assert "prob_diff mean" in monitor.alarms
-    assert own(found[0])["alarms"] == own(found[1])["alarms"] == own(found[1])["alarms_raised"] >= 1
-    assert len([line for line in said(caplog) if "prob_diff mean" in line]) == 1
-
-
-def test_a_healthy_pair_raises_none(caplog):
-    found = Monitor(rollout=Side(dtype="bfloat16"), trainer=Side(dtype="bfloat16"))(step=1, **clean(spread=0.003))
-    assert (own(found)["alarms"], said(caplog)) == (0, [])
-
-
-def test_an_alarm_needs_every_range_of_a_metric_to_be_left():
-    k3 = sorted(t.high for t in THRESHOLDS if t.metric == "k3")
-    monitor, data = Monitor(), clean(spread=0.2)
-    found = monitor(step=1, **data)
-    assert k3[0] < found["samepolicy/k3/mean"] < k3[1]
-    assert "k3 mean" not in monitor.alarms
-
-
-def test_without_alarms_none_are_counted():
-    assert "alarms" not in own(Monitor(calm=0)(step=1, **clean(spread=1.0)))
-
-
-def test_a_value_that_hovers_is_one_alarm_until_it_is_calm():
-    alarms = Alarms(Once(), calm=3)
-    pattern = [1, 0, 1, 0, 0, 1, 0, 0, 0, 1]
-    states = []
-    for step, outside in enumerate(pattern):
-        alarms.update({"x": "high"} if outside else {}, step=step)
-        states.append(bool(alarms.active))
-    assert states == [True] * 8 + [False, True]
-    assert alarms.raised == 2
-
-
-def test_a_change_of_level_in_the_runs_own_history_is_found_once():
-    history, found = History(), []
-    for step in range(40):
-        history.add(measure_batch(**clean(step, spread=0.02 if step < 20 else 0.2)), step=step)
-        if work := history.look(lambda *what: found.append((step, *what))):  # noqa: B023 - called at once
-            work()
-    names = [name for _, name, _ in found]
-    assert "ess" in names
-    assert len(names) == len(set(names))
-    assert min(step for step, *_ in found) < 32
-
-
-def test_a_steady_history_raises_nothing():
-    history, found = History(), []
-    for step in range(64):
-        history.add(measure_batch(**clean(step)), step=step)
-        if work := history.look(lambda *what: found.append(what)):
-            work()
-    assert found == []
-
-
-def test_the_log_holds_each_sentence_once(caplog):
-    say = Once()
-    for _ in range(3):
-        say("a sentence.")
-        say("another.", key="other", level=logging.ERROR)
-    assert said(caplog) == ["samepolicy: a sentence.", "samepolicy: another."]

@@ -108,7 +108,7 @@ def test_the_bootstrap_is_that_of_the_formula():
     ratio = sums[:, 2].sum() / n.sum()
     delta = np.sqrt(np.sum((sums[:, 2] - ratio * n) ** 2)) / n.sum()  # the delta method for a ratio of sums
     assert (found.value, found.standard_error) == pytest.approx((ratio, delta), rel=0.06)
-    assert found.variance == found.standard_error**2
+    assert found.variance == pytest.approx(found.standard_error**2)
     assert found.from_weighted.low < found.from_weighted.value < found.from_weighted.high
 
 

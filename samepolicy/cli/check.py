@@ -64,7 +64,7 @@ def command(
         float | None, _sampling("Temperature of the trainer's log-probs; the rollout's unless given.")
     ] = None,
     top: Annotated[
-        int, typer.Option(help="Compare whole distributions, too, over each side's so many most likely tokens.")
+        int, typer.Option(min=0, help="Compare whole distributions, too, over each side's so many most likely tokens.")
     ] = 0,
     out: options.Out = None,
     everything: options.Everything = False,
@@ -99,7 +99,7 @@ def command(
     }
     own = {"rollout": {"dtype": rollout_dtype}, "trainer": {"dtype": trainer_dtype}}
     chosen = engines.of_sides(specs, own, device=device, trust_remote_code=trust_remote_code)
-    wanted = [(spec, chosen[side]) for side, spec in specs.items()]
+    wanted = [(spec, engines.listing(spec, top) | chosen[side]) for side, spec in specs.items()]
     folders.refuse(out)
     with output.progress(quiet=as_json) as tell, _kept(out) as keep:
         sampler, scorer = _load(wanted, tell)

@@ -6,10 +6,13 @@ import typer
 
 from samepolicy.cli import options, output
 
-Framework = Annotated[Literal["verl"], typer.Argument(help="The framework to look at.")]
+Framework = Annotated[Literal["verl"], typer.Argument(metavar="FRAMEWORK", help="The framework to look at: verl.")]
 Settings = Annotated[
     list[str] | None,
-    typer.Argument(help="Its YAML files and command-line overrides, whose switches are checked; later ones win."),
+    typer.Argument(
+        metavar="SETTINGS",
+        help="Its YAML files and command-line overrides, whose switches are checked; later ones win.",
+    ),
 ]
 
 

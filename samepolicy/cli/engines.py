@@ -125,6 +125,17 @@ def of_sides(specs: Mapping[str, str], own: Mapping[str, dict[str, Any]], **shar
     return found
 
 
+def listing(spec: str, top: int) -> dict[str, int]:
+    """The option of an engine that must be told beforehand how many likely tokens it will be asked for.
+
+    >>> listing("vllm:some/folder", 50), listing("hf:some/folder", 50), listing("vllm:some/folder", 0)
+    ({'top': 50}, {}, {})
+    """
+    from samepolicy.engines.base import options_of, split
+
+    return {"top": top} if top and "top" in options_of(split(spec)[0]) else {}
+
+
 def _types() -> dict[str, type]:
     """The type of every option of every kind of engine."""
     from importlib import import_module

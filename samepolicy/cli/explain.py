@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from samepolicy.report.terms import Term
 
 Name = Annotated[
-    str | None, typer.Argument(help="A verdict, step, rung, metric, column, engine, format or logged key.")
+    str | None,
+    typer.Argument(metavar="NAME", help="A verdict, step, rung, metric, column, engine, format or logged key."),
 ]
 
 

@@ -40,8 +40,9 @@ def status(arguments: Sequence[str] | None = None) -> int:
         code = typer.main.get_command(app)(args=arguments, prog_name="samepolicy", standalone_mode=False)
     except UsageError as error:
         where = error.ctx.command_path if error.ctx else "samepolicy"
-        what = error.format_message().rstrip(".")  # nothing where the help was shown
-        return output.fail(f"{what}; `{where} --help` shows what there is.") if what else 2
+        what = " ".join(error.format_message().split()).rstrip(".")  # nothing where the help was shown
+        join = " " if what.endswith("?") else "; "
+        return output.fail(f"{what}{join}`{where} --help` shows what there is.") if what else 2
     except SamePolicyError as error:
         return output.fail(str(error))
     except (KeyboardInterrupt, typer.Abort):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from samepolicy.summary import Summary
 
 Runs = Annotated[
-    list[Path], typer.Argument(metavar="RUN...", help="Run folders, or dumps of other programs; several are merged.")
+    list[Path], typer.Argument(metavar="RUN", help="Run folders, or dumps of other programs; several are merged.")
 ]
 By = Annotated[
     str | None,

@@ -7,6 +7,7 @@ import numpy as np
 
 from samepolicy.diagnose.gap import Gap
 from samepolicy.diagnose.measured import Measured
+from samepolicy.records.declared import dtype_of
 from samepolicy.structure import counted
 
 Word: TypeAlias = Literal["same", "numerics", "different", "inconclusive"]
@@ -78,7 +79,9 @@ def _no_floor(m: Measured) -> Verdict:
     assert m.pairs is not None
     size = f"{np.abs(m.pairs.difference).mean():.2g} nats a token on average"
     why = "; ".join(m.floor.missing)
-    todo = "Declare the dtype of both sides, and give the trainer's model to score with: diagnose(run, trainer=…)."
+    bare = [side for side in ("rollout", "trainer") if dtype_of(getattr(m.run, side)) is None]
+    first = f"Declare the dtype of the {' and the '.join(bare)} with Side(dtype=…), and give" if bare else "Give"
+    todo = f"{first} the trainer's model to score with: diagnose(run, trainer=…), or --trainer on the command line."
     sentence = f"The gap is {size}, but how large rounding is here is not known: {why}."
     return Verdict(word="inconclusive", sentence=sentence, next=todo)
 
@@ -91,9 +94,12 @@ def _numerics(gap: Gap) -> Verdict:
 
 
 def _different(m: Measured, gap: Gap) -> Verdict:
-    """The gap is more than rounding; no cause is named."""
+    """The gap is more than rounding; the cause is known only where two declarations differ and explain it."""
     where = f" {_upper(str(m.where))}." if m.where else ""
-    sentence = f"The two policies differ, cause unknown: the gap is {_size(gap)}. {_upper(_who(m))}.{where}"
+    fact = m.fact("sampling")
+    named = _declared_apart(m) and fact is not None and fact.status == "failed"
+    what = "The two policies differ" if named else "The two policies differ, cause unknown"
+    sentence = f"{what}: the gap is {_size(gap)}. {_upper(_who(m))}.{where}"
     todo = m.where.next if m.where and not _declared_apart(m) else "declare and apply the same settings on both sides"
     return Verdict(word="different", sentence=sentence, next=_stop(todo))
 
@@ -143,7 +149,8 @@ def _declared_apart(m: Measured) -> bool:
 def _size(gap: Gap) -> str:
     """The gap in words."""
     counts = f"{counted(gap.tokens, 'token')} of {counted(gap.prompts, 'prompt')}, mean abs d {gap.mean_abs:.2g} nats"
-    return f"{gap.ratio:.3g} times the rounding floor² ({gap.interval}; {counts})"
+    least = "at least " if gap.tails >= 0.5 else ""  # most tokens are capped
+    return f"{least}{gap.ratio:.3g} times the rounding floor² ({gap.interval}; {counts})"
 
 
 def _upper(text: str) -> str:

@@ -165,7 +165,10 @@ def split(spec: str) -> tuple[str, str]:
     """
     kind, colon, path = spec.partition(":")
     if not colon:
-        raise InputError(f'An engine is written kind:path, but {spec!r} has no kind; write "hf:{spec}" for a model.')
+        raise InputError(
+            f'An engine is written kind:path, but {spec!r} has no kind; write "hf:{spec}" for a model. '
+            f"The kinds are {', '.join(kinds())}."
+        )
     return ("server", spec) if kind in ("http", "https") else (kind, path)
 
 

@@ -35,8 +35,9 @@ def difference(*, trainer: Array, rollout: Array, mask: Array) -> Array:
     array([[0.5, 0. ]], dtype=float32)
     """
     xp, flags = array_namespace(trainer, rollout), to_bool(mask)
-    probs = [xp.exp(_float32(xp.where(flags, _detached(x), xp.zeros_like(x)))) for x in (rollout, trainer)]
-    return xp.abs(probs[0] - probs[1])
+    held = [_float32(xp.where(flags, _detached(x), xp.zeros_like(x))) for x in (rollout, trainer)]
+    with np.errstate(over="ignore", invalid="ignore"):  # what is no log-prob gives inf or NaN, which is seen
+        return xp.abs(xp.exp(held[0]) - xp.exp(held[1]))
 
 
 def grid(

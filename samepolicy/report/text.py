@@ -106,8 +106,8 @@ def _remarks(found: Diagnosis) -> Iterator[str]:
     if found.gap is not None:
         few = "" if found.gap.limit == 1.5 else " (with fewer than 12 prompts)"
         counts = f"{counted(found.gap.tokens, 'token')} of {counted(found.gap.prompts, 'prompt')}"
-        tails = f"{found.gap.tails:.2%}" if found.gap.tails else "none"
-        yield f"Up to {found.gap.limit:g} floors²{few} is rounding. {counts}, {tails} beyond 8 floors."
+        tails, cap = (f"{found.gap.tails:.2%}", ", which count as 8") if found.gap.tails else ("none", "")
+        yield f"Up to {found.gap.limit:g} floors²{few} is rounding. {counts}, {tails} beyond 8 floors{cap}."
     if len(found.sides) == 2 and not any(fact.breaks for fact in found.facts):
         who = f"the {found.further}" if found.further else "neither side clearly"
         owner = found.run.info.get("reference", {}).get("owner")

@@ -36,9 +36,10 @@ def test_version(call: Call):
 
 
 def test_unknown_commands_and_flags_are_one_sentence(call: Call):
-    assert "No such command 'chekc'" in call("chekc").refusal
+    assert "No such command 'chekc'. Did you mean 'check'? `samepolicy --help`" in call("chekc").refusal
+    assert "Missing argument 'FRAMEWORK'" in call("doctor").refusal
     assert "No such option: --jsn" in call("demo", "--jsn").refusal
-    assert "Missing argument 'RUN...'" in call("measure").refusal
+    assert "Missing argument 'RUN'" in call("measure").refusal
     assert "Missing option '--engine'" in call("score", "run", "--out", "new").refusal
 
 

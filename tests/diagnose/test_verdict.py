@@ -143,8 +143,27 @@ def test_two_declarations_that_differ_are_told_apart_from_a_fault():
     assert found.verdict == "different"
     assert not [side for side in found.sides if side.misses]
     assert "temperature 1.0 against 0.7" in found.sentence
+    assert "cause unknown" not in found.sentence
+    assert found.gap is not None
+    assert ("at least" in found.sentence) == (found.gap.tails >= 0.5)
     assert {rung.name: rung.status for rung in found.ladder}["sampling"] == "failed"
     assert found.next == "Declare and apply the same settings on both sides."
+
+
+@pytest.mark.parametrize(
+    ("sides", "words"),
+    [
+        ({}, "Declare the dtype of the rollout and the trainer with Side(dtype=…), and give the trainer's model"),
+        ({"trainer": Side(dtype="bf16")}, "Declare the dtype of the rollout with Side(dtype=…), and give the trainer's"),
+        ({"rollout": Side(dtype="bf16"), "trainer": Side(dtype="bf16")}, "Give the trainer's model"),
+    ],
+    ids=["none", "one", "both"],
+)
+def test_without_a_floor_only_what_lacks_is_asked_for(sides, words):
+    found = diagnose(Run.from_lists(rollout_logp=[[-1.0, -2.0]], trainer_logp=[[-1.1, -2.0]], **sides))
+    assert found.verdict == "inconclusive"
+    assert found.next.startswith(words)
+    assert found.next.endswith("or --trainer on the command line.")
 
 
 def test_one_temperature_on_both_sides_agrees():

@@ -62,6 +62,8 @@ def test_a_moved_call_site_is_seen():
 
 
 def test_a_plugin_that_did_not_load_is_seen(monkeypatch):
+    import verl  # noqa: F401 - loads the plugin before its mark is changed
+
     from samepolicy.integrations import verl_hook
 
     monkeypatch.setattr(verl_hook, "MARK", "something_else")

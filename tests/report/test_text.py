@@ -72,6 +72,11 @@ def test_who_is_further_from_float32_is_said_only_where_structure_holds(differen
     assert told in shown(text.diagnosis(sound), 400)
 
 
+def test_capped_tokens_are_said_to_be_capped(numerics: sp.Diagnosis, different: sp.Diagnosis):
+    assert "none beyond 8 floors." in shown(text.diagnosis(numerics), 400)
+    assert f"{different.gap.tails:.2%} beyond 8 floors, which count as 8." in shown(text.diagnosis(different), 400)
+
+
 def test_steps_rungs_and_why_are_all_there(different: sp.Diagnosis):
     page = " ".join(shown(text.diagnosis(different), 400).split())
     for rung in (*different.steps, *different.ladder):

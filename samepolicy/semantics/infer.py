@@ -16,6 +16,7 @@ from samepolicy.engines.base import Engine
 from samepolicy.records.declared import effective
 from samepolicy.records.run import Run
 from samepolicy.records.side import Sampling
+from samepolicy.semantics.predict import Known, cut, predicted, tempered
 from samepolicy.summary import json_number
 
 Status: TypeAlias = Literal["agrees", "disagrees", "unclear"]
@@ -46,27 +47,6 @@ KEPT = (
     *(Sampling(min_p=p) for p in (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)),
 )
 """The grid of readings."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Known:
-    """The trainer's own distribution at some tokens, and what was recorded there.
-
-    Attributes:
-        recorded: what the rollout recorded, nats [tokens].
-        own: the trainer's log-prob of the same ids, nats [tokens].
-        head: log-probs of the likeliest ids, most likely first, nats [tokens, k].
-        tail: mean log-prob of each chunk of all other ids, nats [tokens, chunks].
-        counts: how many ids each chunk stands for, [tokens, chunks].
-        owner: the sequence of each token, [tokens].
-    """
-
-    recorded: np.ndarray
-    own: np.ndarray
-    head: np.ndarray
-    tail: np.ndarray
-    counts: np.ndarray
-    owner: np.ndarray
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,48 +157,13 @@ def read(known: Known, declared: Sampling) -> Semantics:
     )
 
 
-def predicted(known: Known, sampling: Sampling) -> np.ndarray:
-    """What settings predict for the sampled ids, nats [tokens]; -inf outside the kept set.
-
-    log p(y)/T - log Σ p^(1/T) - log(kept mass), in the order temperature, top-k, top-p, min-p.
-    """
-    return _cut(*_tempered(known, sampling.temperature), sampling)
-
-
-def _tempered(known: Known, temperature: float) -> tuple[np.ndarray, np.ndarray]:
-    """Probabilities of the head and log-probs of the sampled ids at a temperature."""
-    head, tail = known.head / temperature, known.tail / temperature
-    top = head[:, :1]
-    mass = np.exp(head - top).sum(axis=1) + (known.counts * np.exp(tail - top)).sum(axis=1)
-    total = top[:, 0] + np.log(mass)
-    return np.exp(head - total[:, None]), known.own / temperature - total
-
-
-def _cut(likely: np.ndarray, own: np.ndarray, sampling: Sampling) -> np.ndarray:
-    """Log-probs over the kept set; a set that reaches beyond the head keeps all of the rest."""
-    kept, mass = np.ones_like(likely, dtype=bool), np.ones(len(own))
-    if 0 < sampling.top_k <= likely.shape[1]:
-        kept[:, sampling.top_k :] = False
-        mass = (likely * kept).sum(axis=1)
-    if sampling.top_p < 1:
-        kept &= np.cumsum(likely, axis=1) - likely < sampling.top_p * mass[:, None]
-        reached = np.where(kept[:, -1], sampling.top_p * mass, 0)
-        mass = np.maximum((likely * kept).sum(axis=1), reached)
-    if sampling.min_p > 0:
-        kept &= likely >= sampling.min_p * likely[:, :1]
-        mass = (likely * kept).sum(axis=1)
-    least = np.where(kept, likely, np.inf).min(axis=1)
-    inside = kept[:, -1] | (np.exp(own) >= least * (1 - 1e-3))
-    return np.where(inside, own - np.log(mass), -np.inf)
-
-
 def _closest(known: Known, temperatures: Sequence[float], kept: Sequence[Sampling]) -> Sampling:
     """The settings of a grid that come closest to what was recorded."""
     best, least = Sampling(), np.inf
     for temperature in temperatures:
-        base = _tempered(known, temperature)
+        base = tempered(known, temperature)
         for one in kept:
-            loss = _capped(known.recorded - _cut(*base, one)).mean()
+            loss = _capped(known.recorded - cut(*base, one)).mean()
             if loss < least:
                 best, least = replace(one, temperature=float(temperature)), loss
     return best
@@ -281,12 +226,12 @@ def _scored(run: Run, trainer: Engine) -> Known | None:
         return None
     rows = np.linspace(0, len(run) - 1, min(len(run), SEQUENCES), dtype=np.int64)
     first = max(ELEMENTS // size // len(rows), 1)
-    cut = run.select(rows)
+    chosen = run.select(rows)
     beginning = {
-        name: Ragged.from_lists([row[:first] for row in cut[name]]) for name in ("response_ids", "rollout_logp")
+        name: Ragged.from_lists([row[:first] for row in chosen[name]]) for name in ("response_ids", "rollout_logp")
     }
-    mask = Ragged.from_lists([row[:first] for row in cut.mask])
-    some = Run({"prompt_ids": cut["prompt_ids"], **beginning, "mask": mask})
+    mask = Ragged.from_lists([row[:first] for row in chosen.mask])
+    some = Run({"prompt_ids": chosen["prompt_ids"], **beginning, "mask": mask})
     if not len(some["response_ids"].values):
         return None
     scores = trainer.score(some["prompt_ids"], some["response_ids"], top=size)
