@@ -83,7 +83,9 @@ class Paths:
         """The first path that breaks on each side, or that none does."""
         told = [f"{side}: {found}" for side, found in self.breaks.items()]
         told += [
-            f"{s}: all paths hold, at most {v:.2g} nats apart" for s, v in self.floor.items() if s not in self.breaks
+            f"{s}: all paths hold, no two more than {v:.2g} nats apart on average"
+            for s, v in self.floor.items()
+            if s not in self.breaks
         ]
         return "\n".join(told)
 

@@ -263,11 +263,15 @@ class Histogram(Statistic):
         return total
 
     def quantile(self, q: float) -> float:
-        """The value below which a share q of the values lies; NaN without values."""
+        """The value below which a share q of the values lies, between two neighbours in proportion; NaN without values."""
         if not self.count:
             return math.nan
-        rank = q * (self.count - 1)
-        i = int(np.searchsorted(np.cumsum(self.state[1:]), rank, side="right"))
+        rank, running = q * (self.count - 1), np.cumsum(self.state[1:])
+        low, high = (self._middle(int(np.searchsorted(running, r, side="right"))) for r in (int(rank), math.ceil(rank)))
+        return low if low == high else low + (rank - int(rank)) * (high - low)
+
+    def _middle(self, i: int) -> float:
+        """The value that bin i stands for."""
         if i == 0 or i > self.BINS:
             return math.inf if i else 0.0
         octave, part = divmod(i - 1, self.PER_OCTAVE)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from samepolicy.errors import InputError, ShapeError
+from samepolicy.errors import InputError, MissingColumnError, ShapeError
 from samepolicy.records.run import Run
 from samepolicy.summary import json_number
 
@@ -91,6 +91,10 @@ def compare_distributions(run: Run) -> Comparison:
         InputError: no token can be compared.
     """
     names = ("rollout_top_ids", "rollout_top_logp", "trainer_top_ids", "trainer_top_logp")
+    if lacking := [name for name in names if name not in run]:
+        raise MissingColumnError(
+            f"The run has no {', '.join(lacking)}; `samepolicy check … --top K --out RUN` records it."
+        )
     ours, p, theirs, q = (run[name].values for name in names)
     change = np.exp(run["trainer_logp"].values.astype(np.float64)) - np.exp(run["rollout_logp"].values)
     known = run.mask.values & (ours[:, 0] >= 0) & (theirs[:, 0] >= 0) & np.isfinite(change)

@@ -18,7 +18,7 @@ class CLASS(engines.EngineCommand):
 
 def command(
     model: Annotated[
-        str | None, typer.Argument(metavar="MODEL", help="The model of both sides: a folder, or a hub name.")
+        str | None, typer.Argument(metavar="MODEL", help="The model of both sides: a folder, a .gguf file, a hub name.")
     ] = None,
     rollout: Annotated[
         str | None,
