@@ -28,7 +28,7 @@ from samepolicy.arrays import (
 )
 from samepolicy.errors import InputError, ShapeError
 
-TOKENS_HOST, TOKENS_DEVICE = 1 << 16, 1 << 18
+TOKENS_HOST, TOKENS_DEVICE = 1 << 17, 1 << 18
 LIMITS = {"trainer_logp": (-math.inf, 0.0), "rollout_logp": (-math.inf, 0.0), "prob_diff": (0.0, 1.0)}
 """The smallest and the largest value that each of these columns can have."""
 SIDES = ("trainer_logp", "rollout_logp")

@@ -43,6 +43,7 @@ class Gathering:
         self.token_metrics = [m for m in metrics if m.span == "token"]
         self.sequence_metrics = [m for m in metrics if m.span == "sequence"]
         self.needs = sorted({p for m in self.sequence_metrics for p in m.parameters})
+        self.unchecked = {m.name for m in (*self.token_metrics, *self.sequence_metrics) if _rests_on_unchecked(m)}
         self.counts = Counts()
         self.states: dict[tuple[str, type[Statistic]], list[Array]] = {}
         self.sequences: dict[str, list[Array]] = {name: [] for name in self.needs}
@@ -64,9 +65,11 @@ class Gathering:
     def _reduce(self, metrics: Iterable[Metric], found: Mapping[str, Array]) -> None:
         """The states of these metrics; two metrics that reduce the same array alike share the work."""
         shared: dict[tuple[type[Statistic], str], Array] = {}
+        names: dict[int, str] = {}  # of the columns, which live as long as the block
         for metric in metrics:
             values = self._values(metric, found)
-            column = next((n for n, c in found.items() if c is values), metric.name)
+            names = {id(c): n for n, c in found.items()} if len(found) != len(names) else names
+            column = names.get(id(values), metric.name)
             for statistic in metric.statistics:
                 states = self.states.setdefault((metric.name, statistic), [])
                 if (statistic, column) not in shared:
@@ -82,7 +85,7 @@ class Gathering:
             held = xp.clip(values, *metric.clamp)
             self.counts += Counts(clamped=int(xp.count_nonzero(held != values)))
             return held
-        if not UNCHECKED.isdisjoint(b for p in metric.parameters for b in columns.base_columns(token_column(p))):
+        if metric.name in self.unchecked:
             return values[array_namespace(values).isfinite(values)]
         return values
 
@@ -104,6 +107,11 @@ class Gathering:
             merged = [s.merge(np.reshape(p, (len(p), s.SIZE))) for s, p in zip(metric.statistics, parts, strict=True)]
             gathered[metric.name] = tuple(s(m) for s, m in zip(metric.statistics, merged, strict=True))
         return {name: gathered[name] for name in all_metrics() if name in gathered}
+
+
+def _rests_on_unchecked(metric: Metric) -> bool:
+    """Whether a metric needs a column that may hold no number where both log-probs are."""
+    return not UNCHECKED.isdisjoint(b for p in metric.parameters for b in columns.base_columns(token_column(p)))
 
 
 def _to_host(states: dict[Any, list[Array]]) -> None:

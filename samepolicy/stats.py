@@ -263,7 +263,7 @@ class Histogram(Statistic):
         return total
 
     def quantile(self, q: float) -> float:
-        """The value below which a share q of the values lies, between two neighbours in proportion; NaN without values."""
+        """The value below which a share q of the values lies, interpolated between neighbours; NaN without values."""
         if not self.count:
             return math.nan
         rank, running = q * (self.count - 1), np.cumsum(self.state[1:])

@@ -5,18 +5,14 @@ before any number is read. Each block of tokens is reduced where it lives; only 
 the host.
 """
 
-import functools
 import math
-import operator
-import os
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 import numpy as np
 
-from samepolicy.arrays import Array, on_host
+from samepolicy.arrays import Array
 from samepolicy.blocks import SIDES, Batch, Counts
 from samepolicy.errors import InputError, MissingColumnError
 from samepolicy.gathering import UNCHECKED, Gathering, missing_columns
@@ -27,8 +23,6 @@ from samepolicy.stats import Statistic
 
 MEASURED = ("trainer_logp", "rollout_logp", "current_logp", "trainer_entropy", "advantage", "prob_diff")
 """Columns of a run that metrics can need."""
-THREADS = min(4, os.cpu_count() or 1)
-"""Threads that share the blocks of a batch in host memory; NumPy computes outside the interpreter's lock."""
 
 
 @dataclass(frozen=True)
@@ -192,23 +186,12 @@ def reduce_batch(batch: Batch, wanted: Sequence[Metric]) -> Summary:
     needs = {m.name: missing_columns(m, batch.columns) for m in wanted}
     missing = {name: lacking for name, lacking in needs.items() if lacking}
     metrics = [m for m in wanted if m.name not in missing]
-    cuts = list(batch.cuts())
-    workers = min(THREADS, len(cuts) // 8) if on_host(batch.mask) else 1
-    if workers < 2:
-        return _gather(batch, cuts, metrics, missing)
-    with ThreadPoolExecutor(workers) as pool:
-        parts = pool.map(lambda w: _gather(batch, cuts[w::workers], metrics, missing), range(workers))
-        return functools.reduce(operator.add, parts)
-
-
-def _gather(batch: Batch, cuts: list[Any], metrics: list[Metric], missing: Mapping[str, tuple[str, ...]]) -> Summary:
-    """Reduce some blocks of a batch; overflow to inf is a result here, not a fault."""
     gathering = Gathering(metrics)
-    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        for rows, offsets in cuts:
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):  # an overflow to inf is a result here
+        for rows, offsets in batch.cuts():
             gathering.add(batch.block(rows, offsets))
         statistics = gathering.statistics()
-        return Summary(gathering.counts, statistics, dict(missing))
+    return Summary(gathering.counts, statistics, missing)
 
 
 def _add(a: tuple[Statistic, ...] | None, b: tuple[Statistic, ...] | None) -> tuple[Statistic, ...]:

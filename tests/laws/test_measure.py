@@ -62,11 +62,10 @@ def test_masks_of_any_dtype(dtype):
     same(measure_batch(**{**data, "mask": data["mask"].astype(dtype)}), measure_batch(**data))
 
 
-def test_many_blocks_and_threads_give_what_one_block_gives(monkeypatch):
+def test_many_blocks_give_what_one_block_gives(monkeypatch):
     data = batch(5, rows=64, time=50)
     whole = measure_batch(**data)
     monkeypatch.setattr("samepolicy.blocks.TOKENS_HOST", 60)
-    monkeypatch.setattr("samepolicy.summary.THREADS", 3)
     same(measure_batch(**data), whole)
     same(measure_batch(**packed(data)), whole)
 
@@ -92,7 +91,6 @@ def test_the_device_path_gives_what_the_host_path_gives(monkeypatch, layout):
     whole = measure_batch(**data)
     monkeypatch.setattr(arrays, "on_host", lambda x: not arrays.is_torch(x))
     monkeypatch.setattr("samepolicy.blocks.on_host", lambda x: not arrays.is_torch(x))
-    monkeypatch.setattr("samepolicy.summary.on_host", lambda x: not arrays.is_torch(x))
     monkeypatch.setattr(arrays, "to_numpy", lambda x: x.detach().numpy() if arrays.is_torch(x) else x)
     monkeypatch.setattr("samepolicy.blocks.to_numpy", arrays.to_numpy)
     monkeypatch.setattr("samepolicy.gathering.to_numpy", arrays.to_numpy)
