@@ -5,6 +5,7 @@ or the job is dropped, as chosen, and that is counted, too.
 """
 
 import atexit
+import concurrent.futures.thread  # noqa: F401 - pyarrow needs it, and it cannot be loaded once the process ends
 import logging
 import os
 import signal
