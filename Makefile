@@ -25,7 +25,7 @@ endef
 .venv/.stamp: $(PINS)
 	@echo "==> setup: installing the pinned packages into .venv (about four minutes and 5 GB, once)"
 	$(call new_venv,.venv)
-	$(call PIP,.venv) -c constraints.txt hatchling editables
+	$(call PIP,.venv) -c constraints.txt hatchling editables setuptools wheel
 	@echo "    samepolicy, torch, transformers, the tests' tools and oracles"
 	$(call PIP,.venv) -c constraints.txt --no-build-isolation -e '.[dev]'
 	@echo "    what vLLM needs"
