@@ -44,6 +44,11 @@ class Summary:
     statistics: Mapping[str, tuple[Statistic, ...]]
     missing: Mapping[str, tuple[str, ...]]
 
+    @classmethod
+    def empty(cls) -> Self:
+        """The summary of nothing: what merging begins with, and what a rank without data reports."""
+        return cls(Counts(), {}, {})
+
     def __add__(self, other: Self) -> Self:
         """The summary of both; a metric that one of them lacks covers only the other's tokens, as its count says.
 
