@@ -3,10 +3,12 @@
 import json
 import platform
 import re
-from collections.abc import Callable, Sequence
+import sys
+import tracemalloc
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from statistics import quantiles
+from statistics import median, quantiles
 from time import perf_counter
 from typing import Any
 
@@ -51,12 +53,45 @@ def interleaved(repeats: int, *calls: Callable[[], Any]) -> list[list[float]]:
     for call in calls:
         call()
     seconds: list[list[float]] = [[] for _ in calls]
-    for _ in range(repeats):
+    for done in range(repeats):
+        print(f"round {done + 1} of {repeats}", file=sys.stderr, flush=True)
         for call, found in zip(calls, seconds, strict=True):
             start = perf_counter()
             call()
             found.append(perf_counter() - start)
     return seconds
+
+
+def compared(
+    what: str, calls: Mapping[str, Callable[[], Any]], *, repeats: int, against: str
+) -> tuple[list[dict[str, str]], dict[str, float]]:
+    """Time calls in turn, and how many times as long as one of them each took.
+
+    Args:
+        what: what the calls are, the heading of their names.
+        calls: the calls by name.
+        repeats: rounds.
+        against: the name of the call that the others are compared with.
+
+    Returns:
+        Rows for `publish`, and the median seconds by name.
+    """
+    seconds = dict(zip(calls, interleaved(repeats, *calls.values()), strict=True))
+    middle = {name: median(taken) for name, taken in seconds.items()}
+    rows = [
+        {what: name, "median seconds": f"{middle[name]:.2f}", f"over {against}": over(taken, seconds[against])}
+        for name, taken in seconds.items()
+    ]
+    return rows, middle
+
+
+def peak_mb(call: Callable[[], Any]) -> float:
+    """The most memory that a call holds beside its input, in MB (NumPy reports its arrays to tracemalloc)."""
+    tracemalloc.start()
+    call()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return peak / 1e6
 
 
 def over(one: Sequence[float], other: Sequence[float]) -> str:

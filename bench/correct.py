@@ -1,14 +1,13 @@
 """A correction with its statistics against verl's own on one [512, 8192] batch: time as a ratio, and memory."""
 
-import tracemalloc
 from statistics import median
 from typing import Any
 
 import torch
-from measure import ROWS, TIME, batch
 from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_rejection_mask
 
-from _publish import interleaved, publish
+from _batches import ROWS, TIME, batch
+from _publish import interleaved, peak_mb, publish
 from samepolicy import Correction
 
 REPEATS = 15
@@ -22,15 +21,6 @@ MODES: dict[str, dict[str, Any]] = {
         "rollout_rs_threshold": 0.05,
     },
 }
-
-
-def peak_mb(call: Any) -> float:
-    """The most memory that a call on NumPy arrays holds beside its input, in MB."""
-    tracemalloc.start()
-    call()
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    return peak / 1e6
 
 
 def main() -> None:

@@ -1,6 +1,5 @@
 """`measure_batch` against verl's three functions on one [512, 8192] batch: time, as a ratio, and memory."""
 
-import tracemalloc
 from statistics import median
 from typing import Any
 
@@ -13,21 +12,13 @@ from verl.trainer.ppo.rollout_corr_helper import (
 )
 from verl.utils.debug.metrics import calculate_debug_metrics
 
-from _publish import interleaved, publish
+from _batches import ROWS, TIME, batch
+from _publish import interleaved, peak_mb, publish
 from samepolicy import measure_batch
 from samepolicy.arrays import Ragged
 from samepolicy.metrics.position import position_curve
 
-ROWS, TIME, REPEATS = 512, 8192, 15
-
-
-def batch() -> dict[str, torch.Tensor]:
-    """About 2.7 million valid tokens, float32, with a gap like that of a bf16 engine."""
-    rng = np.random.default_rng(0)
-    mask = np.arange(TIME) < rng.integers(2_300, TIME + 1, (ROWS, 1))
-    rollout = -rng.exponential(0.5, (ROWS, TIME)).astype(np.float32)
-    trainer = np.minimum(rollout + 0.03 * rng.standard_normal((ROWS, TIME), dtype=np.float32), 0)
-    return {"trainer": torch.from_numpy(trainer), "rollout": torch.from_numpy(rollout), "mask": torch.from_numpy(mask)}
+REPEATS = 15
 
 
 def by_verl(data: dict[str, torch.Tensor]) -> Any:
@@ -50,15 +41,6 @@ def by_verl(data: dict[str, torch.Tensor]) -> Any:
         )
 
     return call
-
-
-def peak_mb(call: Any) -> float:
-    """The most memory that a call holds beside its input, in MB (NumPy reports its arrays to tracemalloc)."""
-    tracemalloc.start()
-    call()
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    return peak / 1e6
 
 
 def main() -> None:

@@ -13,19 +13,11 @@ import torch
 from verl import DataProto
 from verl.utils.debug.metrics import calculate_debug_metrics
 
+from _batches import ROWS, TIME, batch
 from _publish import publish
 from samepolicy import Monitor
 
-ROWS, TIME, STEPS = 512, 8192, 7
-
-
-def batch() -> dict[str, torch.Tensor]:
-    """About 2.7 million valid tokens, float32, with a gap like that of a bf16 engine."""
-    rng = np.random.default_rng(0)
-    mask = np.arange(TIME) < rng.integers(2_300, TIME + 1, (ROWS, 1))
-    rollout = -rng.exponential(0.5, (ROWS, TIME)).astype(np.float32)
-    trainer = np.minimum(rollout + 0.03 * rng.standard_normal((ROWS, TIME), dtype=np.float32), 0)
-    return {"trainer": torch.from_numpy(trainer), "rollout": torch.from_numpy(rollout), "mask": torch.from_numpy(mask)}
+STEPS = 7
 
 
 def naive(data: dict[str, torch.Tensor], folder: Path, step: int, *, save: bool) -> dict[str, float]:

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 
-from _publish import interleaved, over, publish
+from _publish import compared, publish
 from samepolicy.arrays import Ragged
 from samepolicy.engines.base import engine
 from samepolicy.engines.folder import seed_of
@@ -27,6 +27,8 @@ ROWS, PROMPT, TOKENS, ROUNDS = 16, 32, 64, 9
 
 
 def main() -> None:
+    """Run and publish."""
+    print("loading vLLM", file=sys.stderr, flush=True)
     real: Any = engine(f"vllm:{smollm2_folder()}", dtype="bfloat16", max_model_len=512, max_num_seqs=ROWS)
     ids = np.random.default_rng(0).integers(3, 49152, (ROWS, PROMPT))
     sampling = Sampling(max_tokens=TOKENS)
@@ -45,13 +47,9 @@ def main() -> None:
     def ours() -> None:
         tokens["ours"] = real.generate(Ragged.from_lists(ids), sampling).tokens
 
-    names = {"bare": lambda: bare("bare", None), "logprobs": lambda: bare("logprobs", 0), "ours": ours}
-    seconds = dict(zip(names, interleaved(ROUNDS, *names.values()), strict=True))
+    ways = {"bare": lambda: bare("bare", None), "logprobs": lambda: bare("logprobs", 0), "ours": ours}
+    rows, _ = compared("way", ways, repeats=ROUNDS, against="bare")
     assert len(set(tokens.values())) == 1, tokens
-    rows = [
-        {"way": name, "median seconds": f"{np.median(s):.2f}", "over bare": over(s, seconds["bare"])}
-        for name, s in seconds.items()
-    ]
     title = (
         f"vLLM in process, SmolLM2-135M bfloat16, {ROWS} prompts of {PROMPT} tokens, {tokens['ours']} sampled; "
         f"median (and quartiles) of {ROUNDS} pairs run in turn."

@@ -1,12 +1,14 @@
 """Small stand-ins for real servers, on loopback: each speaks the documented JSON of its kind around a toy model.
 
-They show that requests and answers are read as documented, not that the real server behaves as documented.
+They show that requests and answers are read as the real server's source builds them, not that the real server does so.
 """
 
 import json
+import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -64,6 +66,47 @@ def serving(answer: Callable[[str, dict[str, Any], dict[str, str]], Answer | Non
         thread.join()
 
 
+class raw:  # noqa: N801 - used like a function
+    """A server that does to each connection what it is told; gives its address."""
+
+    def __init__(self, do: Callable[[socket.socket], Any], context: ssl.SSLContext | None = None) -> None:
+        self.do, self.context, self.listener = do, context, socket.create_server(("127.0.0.1", 0))
+
+    def __enter__(self) -> str:
+        self.thread = threading.Thread(target=self.accept, daemon=True)
+        self.thread.start()
+        scheme = "https" if self.context else "http"
+        return f"{scheme}://127.0.0.1:{self.listener.getsockname()[1]}"
+
+    def accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self.listener.accept()
+            except OSError:
+                return
+            with connection, suppress(OSError):
+                if self.context is None:
+                    self.answer(connection)
+                    continue
+                with self.context.wrap_socket(connection, server_side=True) as wrapped:
+                    self.answer(wrapped)
+
+    def answer(self, connection: socket.socket) -> None:
+        connection.recv(65536)
+        self.do(connection)
+
+    def __exit__(self, *_: object) -> None:
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        self.thread.join(5)
+
+
+def moved(code: int, target: str) -> Any:
+    """A server that says to go elsewhere."""
+    line = f"HTTP/1.1 {code} Moved\r\nLocation: {target}/x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    return raw(lambda connection: connection.sendall(line.encode()))
+
+
 class Toy:
     """The toy model behind a server: samples with a seed, and scores."""
 
@@ -73,6 +116,11 @@ class Toy:
     def sample(self, ids: list[int], **settings: Any) -> tuple[list[int], list[float], str]:
         run = self.engine.generate(Ragged.from_lists([ids]), Sampling(**settings))
         return run["response_ids"][0].tolist(), run["rollout_logp"].values.tolist(), run["finish_reason"][0]
+
+    def tempered(self, ids: list[int], new: list[int], temperature: float) -> list[float]:
+        sampling = Sampling(temperature=temperature)
+        found = self.engine.score(Ragged.from_lists([ids]), Ragged.from_lists([new]), sampling=sampling)
+        return found.logp.values.tolist()
 
     def score(self, ids: list[int], top: int) -> tuple[list[float], list[list[tuple[int, float]]]]:
         nothing = Ragged(np.zeros(0, np.int64), np.zeros(2, np.int64))
@@ -118,10 +166,12 @@ def vllm(toy: Toy, path: str, body: dict[str, Any]) -> Answer:
     return 200, {"choices": [choice]}
 
 
-def sglang(toy: Toy, path: str, body: dict[str, Any]) -> Answer:
-    """SGLang's /generate."""
-    if path == "/get_server_info":
+def sglang(toy: Toy, path: str, body: dict[str, Any], *, raw: bool = False) -> Answer:
+    """SGLang's /generate; with `raw`, as if it was started with SGLANG_RETURN_ORIGINAL_LOGPROB=1."""
+    if path == "/server_info":
         return 200, {"version": "0.5.4", "model_path": "toy", "context_length": 64}
+    if path == "/v1/models":
+        return 200, {"data": [{"id": "toy", "root": "toy", "max_model_len": 64}]}
     if path != "/generate":
         return 404, {"detail": "Not Found"}
     ids, params = body["input_ids"], dict(body["sampling_params"])
@@ -133,6 +183,8 @@ def sglang(toy: Toy, path: str, body: dict[str, Any]) -> Answer:
     new: list[int] = []
     if params["max_new_tokens"]:
         new, logp, finish = toy.sample(ids, **_sampling(params, params["max_new_tokens"], params["sampling_seed"]))
+        if not raw and params.get("top_k") != 1:  # else it is greedy, and the temperature is left out
+            logp = toy.tempered(ids, new, params.get("temperature", 1.0))
         meta |= {"output_token_logprobs": [[p, i, None] for p, i in zip(logp, new, strict=True)]}
         meta |= {"finish_reason": {"type": finish}}
     if "logprob_start_len" in body:
@@ -147,7 +199,11 @@ def sglang(toy: Toy, path: str, body: dict[str, Any]) -> Answer:
 def llamacpp(toy: Toy, path: str, body: dict[str, Any]) -> Answer:
     """llama.cpp's /completion."""
     if path == "/props":
-        return 200, {"build_info": "b6000-abc", "model_path": "toy.gguf"}
+        return 200, {
+            "build_info": "b6000-abc",
+            "model_path": "toy.gguf",
+            "default_generation_settings": {"n_ctx": 64},
+        }
     if path != "/completion":
         return 404, {"error": {"message": "File Not Found"}}
     given = {"repetition_penalty": body["repeat_penalty"]} if "repeat_penalty" in body else {}

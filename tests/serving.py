@@ -34,6 +34,49 @@ def with_settings(folder: str, target: Path, **settings: object) -> str:
     return str(target)
 
 
+def with_adapter(folder: str, target: Path) -> str:
+    """A LoRA adapter of rank 12 that changes what the model says."""
+    import peft
+    import torch
+    import transformers
+
+    torch.manual_seed(0)
+    config = peft.LoraConfig(r=12, lora_alpha=24, target_modules=["q_proj", "v_proj", "up_proj"])
+    model = peft.get_peft_model(transformers.AutoModelForCausalLM.from_pretrained(folder), config)
+    for name, weights in model.named_parameters():
+        if "lora_" in name:
+            weights.data.normal_(0, 0.02)
+    model.save_pretrained(target)
+    return str(target)
+
+
+def in_int8(folder: str, target: Path) -> str:
+    """The same model with int8 linear layers, a scale per row, activations by token, as compressed-tensors has it."""
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    target.mkdir()
+    for file in Path(folder).iterdir():
+        if file.suffix != ".safetensors" and file.name != "config.json":
+            (target / file.name).symlink_to(file)
+    tensors = load_file(Path(folder) / "model.safetensors")
+    for name in [name for name in tensors if name.endswith("_proj.weight")]:
+        scale = tensors[name].float().abs().amax(1, keepdim=True) / 127
+        tensors |= {name: (tensors[name].float() / scale).round().to(torch.int8), f"{name}_scale": scale}
+    save_file(tensors, target / "model.safetensors", metadata={"format": "pt"})
+    eight: dict[str, object] = {"num_bits": 8, "type": "int", "symmetric": True}
+    group = {
+        "targets": ["Linear"],
+        "weights": {**eight, "strategy": "channel", "dynamic": False},
+        "input_activations": {**eight, "strategy": "token", "dynamic": True},
+    }
+    how = {"quant_method": "compressed-tensors", "format": "int-quantized", "quantization_status": "compressed"}
+    config = json.loads((Path(folder) / "config.json").read_text())
+    config["quantization_config"] = {**how, "ignore": ["lm_head"], "config_groups": {"group_0": group}}
+    (target / "config.json").write_text(json.dumps(config))
+    return str(target)
+
+
 @contextmanager
 def vllm_server(model: str, log: Path, *arguments: str) -> Iterator[str]:
     """A vLLM server process of its own, ready to answer; gives its address."""
@@ -60,7 +103,7 @@ def vllm_server(model: str, log: Path, *arguments: str) -> Iterator[str]:
 
 def _wait(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
     """Wait until the server is healthy; if it ends before, show its log."""
-    for _ in range(600):
+    for _ in range(1200):
         if process.poll() is not None:
             break
         try:

@@ -1,6 +1,6 @@
 """`samepolicy check`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -99,8 +99,10 @@ def command(
     }
     own = {"rollout": {"dtype": rollout_dtype}, "trainer": {"dtype": trainer_dtype}}
     chosen = engines.of_sides(specs, own, device=device, trust_remote_code=trust_remote_code)
-    wanted = [(spec, engines.listing(spec, top) | chosen[side]) for side, spec in specs.items()]
     folders.refuse(out)
+    wanted = [(spec, engines.listing(spec, top) | _journal(spec, out) | chosen[side]) for side, spec in specs.items()]
+    installed(specs.values())
+    _say_beforehand(wanted)
     with output.progress(quiet=as_json) as tell, _kept(out) as keep:
         sampler, scorer = _load(wanted, tell)
         found = check(
@@ -116,6 +118,8 @@ def command(
         run = add_likely(found.run, rollout=sampler, trainer=scorer, top=top) if top else found.run
     if out is not None:
         folders.finish(run, out)
+        for _, mine in wanted:
+            _remove(mine.get("journal"), out)
     for warning in found.warnings:
         output.note(f"Warning: {warning}")
     _show(found, compare_distributions(run) if top else None, everything=everything, as_json=as_json)
@@ -134,12 +138,63 @@ def _show(found: Any, likely: Any, *, everything: bool, as_json: bool) -> None:
     output.show(view, value, as_json=as_json)
 
 
+def installed(specs: Iterable[str]) -> None:
+    """Refuse engines whose packages are missing, before the first of them loads a model."""
+    from importlib import import_module
+
+    from samepolicy.engines.base import kinds, split
+
+    for kind in {split(spec)[0] for spec in specs} & set(kinds()):
+        getattr(import_module(f"samepolicy.engines.{kind}"), "installed", lambda: None)()
+
+
+def _journal(spec: str, out: Path | None) -> dict[str, str]:
+    """The option that keeps a server's answers beside the run's folder, until the run is there."""
+    from samepolicy.engines.base import options_of, split
+
+    if out is None or "journal" not in options_of(split(spec)[0]):
+        return {}
+    _beside(out).parent.mkdir(parents=True, exist_ok=True)
+    return {"journal": str(_beside(out))}
+
+
+def _say_beforehand(wanted: list[tuple[str, dict[str, Any]]]) -> None:
+    """Say what would otherwise be learnt after a long wait."""
+    from samepolicy.engines.base import split
+
+    servers = [chosen for spec, chosen in wanted if split(spec)[0] == "server"]
+    if any("dtype" not in chosen for chosen in servers):
+        output.note(
+            "No server tells its dtype, and without it rounding is not known; declare it, as in --rollout-dtype."
+        )
+    for file in {chosen["journal"] for chosen in servers if "journal" in chosen}:
+        if Path(file).is_file() and Path(file).stat().st_size:
+            output.note(f"Answers of an earlier call are in {file} and are not asked again; remove it to start anew.")
+
+
+def _beside(out: Path) -> Path:
+    """Where answers are kept until the run is there.
+
+    >>> str(_beside(Path("runs/a")))
+    'runs/a.journal'
+    """
+    named = out if out.name else out.absolute()
+    return named.with_name(f"{named.name}.journal")
+
+
+def _remove(journal: str | None, out: Path) -> None:
+    """Remove the journal that nobody named, now that the run holds what it held."""
+    if journal == str(_beside(out)):
+        Path(journal).unlink(missing_ok=True)
+
+
 def _load(wanted: list[tuple[str, dict[str, Any]]], tell: output.Tell) -> list[Any]:
     """Both engines; a model that both sides name is read once, and the other side is a variant of it."""
     from samepolicy.engines.base import engine
 
     loaded: dict[int, Any] = {}
-    order = (1, 0) if _exact(wanted[1][1]) and not _exact(wanted[0][1]) else (0, 1)
+    shared = wanted[0][0] == wanted[1][0] and _exact(wanted[1][1]) and not _exact(wanted[0][1])
+    order = (1, 0) if shared else (0, 1)
     for done, i in enumerate(order):
         spec, chosen = wanted[i]
         tell(f"loading {spec}", done, len(wanted))

@@ -36,6 +36,7 @@ def command(
     through batches, padding and packing of the other. The status is 1 if a path parts from its own engine by more than
     rounding.
     """
+    from samepolicy.cli.check import installed
     from samepolicy.cli.prompts import read_prompts
     from samepolicy.diagnose.consistency import encode
     from samepolicy.engines.base import engine
@@ -44,12 +45,14 @@ def command(
     given = {"rollout": rollout, "trainer": trainer}
     specs = {side: engines.of_side(side, named, model) for side, named in given.items()}
     chosen = engines.of_sides(specs, {}, dtype=dtype)
+    asked = read_prompts(prompts)
+    installed(specs.values())
     with output.progress(quiet=as_json) as tell:
         sides: dict[str, Any] = {}
         for side, spec in specs.items():
             tell(f"loading {spec}", len(sides), 2)
             sides[side] = engine(spec, **chosen[side])
-        ids = encode(sides["rollout"], read_prompts(prompts))
+        ids = encode(sides["rollout"], asked)
         found = paths(**sides, prompts=ids, max_tokens=max_tokens, progress=tell)
     output.show(view(found), found.as_dict(), as_json=as_json)
     raise typer.Exit(1 if found.breaks else 0)

@@ -19,17 +19,15 @@ from samepolicy.engines import server_probe as probe
 from samepolicy.engines.base import Capabilities, Engine, Message, Scores, check_ids, check_prompts, choose
 from samepolicy.engines.folder import files_fingerprint, generation_config, holds_weights, reshaping, seed_of
 from samepolicy.engines.rollout import Response, as_run
-from samepolicy.engines.server_client import Call, Client, Patience
-from samepolicy.engines.server_dialects import DIALECTS, Dialect, Line, VLLMServer
+from samepolicy.engines.server_client import Client, Patience, imported
+from samepolicy.engines.server_dialects import DIALECTS, LARGEST_ID, Dialect, Line, VLLMServer
+from samepolicy.engines.server_journal import Call, Json
 from samepolicy.engines.text import decode, encode, turns
 from samepolicy.engines.vllm_load import refuse_old
 from samepolicy.errors import EngineError, InputError
 from samepolicy.records.declared import effective
 from samepolicy.records.run import Run
 from samepolicy.records.side import Sampling, Side
-
-LARGEST_ID = 2**31 - 1
-"""Ids are checked against this where the server's vocabulary is not known; the server refuses the rest."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +74,13 @@ def load(path: str, **options: Any) -> "Server":
     chosen = Options(**options)
     patience = Patience(concurrency=chosen.concurrency, retries=chosen.retries, timeout=chosen.timeout)
     client = Client(path, patience, chosen.journal)
-    return Server(client, probe.find(client, chosen.server, chosen.served_model), chosen)
+    found = probe.find(client, chosen.server, chosen.served_model)
+    client.journal.server = str(found)  # what another server said is not taken for this one's word
+    return Server(client, found, chosen)
+
+
+installed = imported
+"""Refuses where httpx is not installed."""
 
 
 class Server(Engine):
@@ -131,6 +135,7 @@ class Server(Engine):
             "server_defaults": self.defaults,
             "generation_config": reshaping(generation_config(folder)) if holds_weights(folder) else None,
             "concurrency": self.options.concurrency,
+            "answers_from_journal": self.client.journal.taken,
             "dtype_declared_by": "the user" if self.options.dtype else None,
         }
         return Side(
@@ -165,19 +170,18 @@ class Server(Engine):
                 "/tokenize", {"model": self.found.model, "messages": turns(prompt), "add_generation_prompt": True}
             )
             try:
-                return [int(i) for i in self.client.post(call)["tokens"]]
+                return self.client.ask(call, _tokens)
             except InputError:
                 if not isinstance(prompt, str):
                     raise
-                plain = {"model": self.found.model, "prompt": prompt}
-                return [int(i) for i in self.client.post(Call("/tokenize", plain))["tokens"]]
+                return self.client.ask(Call("/tokenize", {"model": self.found.model, "prompt": prompt}), _tokens)
         return encode(self._tokenizer(), prompt)
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
         """The text of the ids."""
         if self.tokenizer is None and self.found.kind == "vllm":
             body = {"model": self.found.model, "tokens": list(map(int, ids))}
-            return str(self.client.post(Call("/detokenize", body))["prompt"])
+            return self.client.ask(Call("/detokenize", body), lambda reply: str(reply["prompt"]))
         return decode(self._tokenizer(), ids)
 
     @cached_property
@@ -249,6 +253,11 @@ class Server(Engine):
         logp = np.full(len(responses.values), np.nan, np.float32)
         logp[places] = self.client.post_all(calls, [partial(self.dialect.read_next, token=t) for t in tokens])
         return responses.with_values(logp)
+
+
+def _tokens(reply: Json) -> list[int]:
+    """The ids in an answer."""
+    return [int(i) for i in reply["tokens"]]
 
 
 def _asked(prompt: np.ndarray, response: np.ndarray) -> bool:

@@ -4,7 +4,6 @@ The API key comes from the environment variable SAMEPOLICY_API_KEY alone and goe
 message, run, or journal.
 """
 
-import json
 import os
 import threading
 import time
@@ -13,11 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from hashlib import sha256
-from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+from samepolicy.engines.server_journal import Call, Journal, Json
+from samepolicy.engines.server_reply import Reply, error_text, read_answer, read_json, seconds
 from samepolicy.errors import EngineError, InputError, MissingDependencyError
 
 KEY = "SAMEPOLICY_API_KEY"
@@ -26,18 +25,16 @@ KEY = "SAMEPOLICY_API_KEY"
 BUSY = frozenset({408, 425, 429, 500, 502, 503, 504})
 """Statuses after which the same request may succeed."""
 
+LOCAL = ("http://localhost", "http://127.", "http://[::1]")
+"""How the addresses of this machine begin."""
+
 LONGEST = 30.0
 """No wait between two tries is longer, seconds."""
 
-Json: TypeAlias = dict[str, Any]
+LARGEST = 2**30
+"""No answer is longer, bytes."""
 
-
-@dataclass(frozen=True)
-class Call:
-    """One POST: where, and what."""
-
-    path: str
-    body: Json
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +56,7 @@ class Patience:
     def __post_init__(self) -> None:
         """Refuse what makes no sense."""
         for name, least in (("concurrency", 1), ("retries", 0), ("timeout", 1e-3), ("pause", 0)):
-            if getattr(self, name) < least:
+            if not getattr(self, name) >= least:
                 raise InputError(f"{name} must be {least:g} or more, but it is {getattr(self, name)}.")
 
 
@@ -67,23 +64,21 @@ class Client:
     """A server's address and how to talk to it."""
 
     def __init__(self, url: str, patience: Patience, journal: str | None = None) -> None:
-        """Open a pool of connections; nothing is sent yet."""
-        try:
-            import httpx
-        except ImportError as error:
-            raise MissingDependencyError(
-                "The server engine needs httpx, which is not installed; run pip install 'samepolicy[server]'."
-            ) from error
+        """Open a pool of connections and the journal; nothing is sent yet."""
+        self._httpx = imported()
         self.url = address(url)
         self.patience = patience
-        self._journal = Journal(journal)
-        key = os.environ.get(KEY)
-        limits = httpx.Limits(max_connections=patience.concurrency, max_keepalive_connections=patience.concurrency)
-        self._http = httpx.Client(
+        self.journal = Journal(journal)
+        self._key = api_key()
+        self._stop = threading.Event()
+        limit = patience.concurrency
+        self._http = self._httpx.Client(
             base_url=self.url,
-            headers={"Authorization": f"Bearer {key}"} if key else {},
-            timeout=httpx.Timeout(patience.timeout, connect=min(10.0, patience.timeout)),
-            limits=limits,
+            headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
+            timeout=self._httpx.Timeout(patience.timeout, connect=min(10.0, patience.timeout)),
+            limits=self._httpx.Limits(max_connections=limit, max_keepalive_connections=limit),
+            trust_env=not self.url.startswith(LOCAL),  # no proxy between two processes of one machine
+            follow_redirects=False,  # the key goes to this address and to no other
             verify=self.url.startswith("https"),  # reading the certificates takes a while
         )
         weakref.finalize(self, self._http.close)
@@ -92,10 +87,11 @@ class Client:
         """The JSON at a path; None where the server has no such path.
 
         Raises:
-            EngineError: the server does not answer.
+            EngineError: the server does not answer, wants a key, or sends elsewhere.
         """
-        reply = self._try(lambda: self._http.get(path))
-        return _json(reply) if reply.status_code == 200 else None
+        reply = self._try("GET", path)
+        self._refuse(reply)
+        return read_json(reply, self.url + path) if reply.status == 200 else None
 
     def post(self, call: Call) -> Json:
         """The JSON answer to one call.
@@ -104,17 +100,22 @@ class Client:
             InputError: the server refuses what it was asked.
             EngineError: the server does not answer, or not in JSON.
         """
-        reply = self._try(lambda: self._http.post(call.path, json=call.body))
-        if reply.status_code in (400, 404, 413, 422):
-            raise InputError(f"{self.url} refused a request ({_told(reply)}); mend the ids, the length or the name.")
-        if reply.status_code in (401, 403):
-            raise EngineError(f"{self.url} wants an API key that it accepts; set {KEY} in the environment.")
-        if reply.status_code != 200:
-            raise EngineError(f"{self.url} failed with status {reply.status_code} ({_told(reply)}); see its log.")
-        found = _json(reply)
+        reply = self._try("POST", call.path, call.body)
+        self._refuse(reply)
+        if reply.status in (400, 404, 413, 422):
+            raise InputError(
+                f"{self.url} refused a request ({self._told(reply)}); mend the ids, the length or the name."
+            )
+        if reply.status != 200:
+            raise EngineError(f"{self.url} failed with status {reply.status} ({self._told(reply)}); see its log.")
+        found = read_json(reply, self.url + call.path)
         if not isinstance(found, dict):
             raise EngineError(f"{self.url}{call.path} did not answer with a JSON object; is this the right server?")
         return found
+
+    def ask(self, call: Call, read: Callable[[Json], T]) -> T:
+        """What is read from the answer to one call, which the journal neither gives nor keeps."""
+        return read_answer(read, self.post(call))
 
     def post_all(self, calls: Sequence[Call], readers: Sequence[Callable[[Json], Any]]) -> list[Any]:
         """What is read from the answers to many calls, in their order; as many at a time as `concurrency` says.
@@ -126,97 +127,133 @@ class Client:
         Raises:
             EngineError: the server failed for good; what has come is kept in the journal, where there is one.
         """
-        stop = threading.Event()
+        try:
+            with self._kept(), ThreadPoolExecutor(self.patience.concurrency) as pool, self._stopping(pool):
+                return list(pool.map(self._one, calls, readers))
+        finally:
+            self._stop.clear()
 
-        def one(call: Call, read: Callable[[Json], Any]) -> Any:
-            if stop.is_set():
-                return None
-            try:
-                known = self._journal.get(self.url, call)
-                if known is not None:
-                    return read(known)
-                reply = self.post(call)
-                found = read(reply)
-            except BaseException:
-                stop.set()
-                raise
-            self._journal.put(self.url, call, reply)
-            return found
-
-        with ThreadPoolExecutor(self.patience.concurrency) as pool, self._kept(len(calls)):
-            return list(pool.map(one, calls, readers))
+    def _one(self, call: Call, read: Callable[[Json], Any]) -> Any:
+        """One of many: from the journal, or from the server and then kept."""
+        if self._stop.is_set():
+            return None
+        try:
+            known = self.journal.get(self.url, call)
+            if known is not None:
+                return read_answer(read, known)
+            reply = self.post(call)
+            found = read_answer(read, reply)
+            self.journal.put(self.url, call, reply, secret=self._key)
+        except BaseException:
+            self._stop.set()
+            raise
+        return found
 
     @contextmanager
-    def _kept(self, total: int) -> Iterator[None]:
+    def _stopping(self, pool: ThreadPoolExecutor) -> Iterator[None]:
+        """After a failure or an interruption, send nothing more of what waits."""
+        try:
+            yield
+        except BaseException:
+            self._stop.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+    @contextmanager
+    def _kept(self) -> Iterator[None]:
         """Say after a failure what of the work is kept."""
         try:
             yield
         except EngineError as error:
-            if not self._journal.kept:
-                raise
-            where = f"{self._journal.kept} answers are kept in {self._journal.path}; run the same again to go on"
+            if self.journal.path is None:
+                where = "nothing is kept, since no journal= is named"
+            else:
+                where = f"{self.journal.kept} answers are kept in {self.journal.path}; run the same again to go on"
             raise EngineError(f"{str(error).rstrip('.')} ({where}).") from error
 
-    def _try(self, send: Callable[[], Any]) -> Any:
-        """Send until the server takes it, with longer and longer pauses between."""
-        import httpx
+    def _refuse(self, reply: Reply) -> None:
+        """Refuse an answer that tells to go elsewhere, or to bring another key."""
+        if reply.status in (401, 403):
+            raise EngineError(f"{self.url} wants an API key that it accepts; set {KEY} in the environment.")
+        if 300 <= reply.status < 400:
+            raise EngineError(
+                f"{self.url} sends requests on to {reply.location or 'another address'}, and neither they nor the key "
+                "follow there; give the address that answers by itself."
+            )
 
+    def _told(self, reply: Reply) -> str:
+        """What a server says about an error, in one short line, without the key."""
+        text = error_text(reply)
+        return text.replace(self._key, "***") if self._key else text
+
+    def _try(self, method: str, path: str, body: Json | None = None) -> Reply:
+        """Send until the server takes it, with longer and longer pauses between."""
         pause, trouble = self.patience.pause, ""
         for left in range(self.patience.retries, -1, -1):
-            asked = None
+            asked = 0.0
             try:
-                reply = send()
-                if reply.status_code not in BUSY:
+                reply = self._send(method, path, body)
+                if reply.status not in BUSY:
                     return reply
-                trouble, asked = f"status {reply.status_code}, {_told(reply)}", reply.headers.get("Retry-After")
-            except httpx.TransportError as error:
+                trouble, asked = f"status {reply.status}, {self._told(reply)}", reply.wait
+            except self._httpx.TransportError as error:
                 trouble = f"{type(error).__name__}: {error}".rstrip(": ")
-            if left:
-                time.sleep(min(max(pause, _seconds(asked)), LONGEST))
-                pause *= 2
+                if "CERTIFICATE_VERIFY_FAILED" in trouble:
+                    raise EngineError(
+                        f"The certificate of {self.url} cannot be trusted ({trouble}), and nothing was sent; name its "
+                        "authority's file in SSL_CERT_FILE, or mend the address."
+                    ) from error
+            if left and self._stop.wait(min(max(pause, asked), LONGEST)):
+                break
+            pause *= 2
         raise EngineError(
-            f"{self.url} gave no answer in {self.patience.retries + 1} tries ({trouble}); see that it is running."
+            f"{self.url} gave no answer in {self.patience.retries + 1 - left} tries ({trouble}); see that it is "
+            "running, and that this is its address."
         )
 
+    def _send(self, method: str, path: str, body: Json | None) -> Reply:
+        """Send once, and read all of the answer within the time and the size that an answer may have."""
+        end = time.monotonic() + self.patience.timeout
+        with self._http.stream(method, path, json=body) as reply:
+            parts, size = [], 0
+            for part in reply.iter_bytes():
+                size += len(part)
+                parts.append(part)
+                if size > LARGEST:
+                    raise EngineError(
+                        f"{self.url}{path} answers with more than {LARGEST:,} bytes; ask for less at once."
+                    )
+                if time.monotonic() > end:
+                    raise self._httpx.ReadTimeout(f"no whole answer within {self.patience.timeout:g} s")
+            told = reply.headers
+        return Reply(reply.status_code, b"".join(parts), seconds(told.get("Retry-After")), told.get("Location", ""))
 
-class Journal:
-    """Answers that have come, one JSON object a line, so that an interrupted run goes on where it stopped."""
 
-    def __init__(self, path: str | None) -> None:
-        """Read what is there; a last line that was cut off is left out."""
-        self.path = path
-        self._lock = threading.Lock()
-        self._known: dict[str, Json] = {}
-        if path is not None and Path(path).exists():
-            for line in Path(path).read_text(encoding="utf-8").splitlines():
-                try:
-                    entry = json.loads(line)
-                    self._known[entry["asked"]] = entry["answer"]
-                except (ValueError, TypeError, KeyError):
-                    continue
+def imported() -> Any:
+    """The module `httpx`.
 
-    @property
-    def kept(self) -> int:
-        """How many answers are kept."""
-        return len(self._known)
+    Raises:
+        MissingDependencyError: it is not installed.
+    """
+    try:
+        import httpx
+    except ImportError as error:
+        raise MissingDependencyError(
+            "The server engine needs httpx, which is not installed; run pip install 'samepolicy[server]'."
+        ) from error
+    return httpx
 
-    def get(self, url: str, call: Call) -> Json | None:
-        """The answer to this very call, or None."""
-        return self._known.get(_name(url, call)) if self.path else None
 
-    def put(self, url: str, call: Call, answer: Json) -> None:
-        """Keep an answer."""
-        if self.path is None:
-            return
-        name = _name(url, call)
-        with self._lock:
-            self._known[name] = answer
-            with Path(self.path).open("a", encoding="utf-8") as file:
-                file.write(
-                    "\n" * (file.tell() > 0 and not _ends(self.path))
-                    + json.dumps({"asked": name, "answer": answer})
-                    + "\n"
-                )
+def api_key() -> str | None:
+    """The API key of the environment, without white space around it; None where there is none.
+
+    Raises:
+        InputError: it holds a sign that no header can carry; the message does not show it.
+    """
+    key = os.environ.get(KEY, "").strip()
+    if not (key.isascii() and key.isprintable()):
+        raise InputError(f"The key in {KEY} holds a sign that no request can carry; set it again.")
+    return key or None
 
 
 def address(url: str) -> str:
@@ -229,48 +266,13 @@ def address(url: str) -> str:
     ('http://localhost:8000', 'https://host')
     """
     whole = url if "://" in url else f"http://{url}"
-    parts = urlsplit(whole)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise InputError(f"{url!r} is not the address of a server; write it as http://localhost:8000.")
-    if "@" in parts.netloc or parts.query:
+    if "@" in whole or "?" in whole:
         raise InputError(f"The address of a server must hold no password or query; put the key into {KEY}.")
+    try:
+        parts = urlsplit(whole)
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number, or a bracket too few
+        good = False
+    if not good or not whole.isprintable() or " " in whole:
+        raise InputError(f"{url!r} is not the address of a server; write it as http://localhost:8000.")
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/').removesuffix('/v1')}"
-
-
-def _name(url: str, call: Call) -> str:
-    """What a call is known by: a hash of all that it asks."""
-    return sha256(json.dumps([url, call.path, call.body], sort_keys=True).encode()).hexdigest()
-
-
-def _ends(path: str) -> bool:
-    """Whether the last byte of a file ends a line."""
-    with Path(path).open("rb") as file:
-        file.seek(-1, os.SEEK_END)
-        return file.read(1) == b"\n"
-
-
-def _json(reply: Any) -> Any:
-    """The JSON of a reply."""
-    try:
-        return json.loads(reply.content)
-    except ValueError as error:
-        raise EngineError(f"{reply.url} did not answer with JSON ({error}); is this the right server?") from error
-
-
-def _told(reply: Any) -> str:
-    """What a server says about an error, in one short line."""
-    try:
-        found = json.loads(reply.content)
-        error = found.get("error", found.get("detail", found))
-        text = str(error.get("message", error) if isinstance(error, dict) else error)
-    except (ValueError, AttributeError):
-        text = reply.text
-    return " ".join(text.split())[:200].rstrip(".") or "nothing said"
-
-
-def _seconds(header: str | None) -> float:
-    """The wait that a server asks for; 0 where it asks for none in seconds."""
-    try:
-        return float(header or 0)
-    except ValueError:
-        return 0.0

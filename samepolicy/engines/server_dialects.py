@@ -1,7 +1,7 @@
 """What each kind of server is asked and how its answers are read, all by token ids.
 
-vLLM's dialect is tested against the real server. SGLang's and llama.cpp's follow their documentation and are tested
-against small stand-ins only: unverified against the real thing.
+vLLM's dialect is tested against the real server. SGLang's and llama.cpp's follow their source and are tested against
+small stand-ins only, not against the real servers.
 """
 
 from collections.abc import Sequence
@@ -10,9 +10,12 @@ from typing import Any, Literal, Protocol
 
 from samepolicy.engines.folder import told_apart
 from samepolicy.engines.rollout import Response
-from samepolicy.engines.server_client import Call, Json
+from samepolicy.engines.server_journal import Call, Json
 from samepolicy.errors import EngineError
 from samepolicy.records.side import Sampling
+
+LARGEST_ID = 2**31 - 1
+"""Ids are checked against this where the server's vocabulary is not known; the server refuses the rest."""
 
 ABSENT = -9999.0
 """What vLLM's server writes for minus infinity, which JSON lacks."""
@@ -106,7 +109,7 @@ class VLLMServer(Dialect):
 
 
 class SGLangServer(Dialect):
-    """SGLang's /generate; unverified against the real server."""
+    """SGLang's /generate, as its source answers; not run against the real server."""
 
     name = "sglang"
     scores = True
@@ -123,7 +126,10 @@ class SGLangServer(Dialect):
         """See `Dialect.sampled`."""
         meta = reply.get("meta_info") or {}
         entries = _listed(meta, "output_token_logprobs", "ask a server that returns log-probs")
-        ids = reply.get("output_ids") or [entry[1] for entry in entries]
+        ids = [entry[1] for entry in entries]
+        told = reply.get("output_ids")
+        if told is not None and list(told) not in (ids, ids[:-1]):  # some versions leave the end token out
+            raise EngineError("The server gave log-probs of other ids than it says it sampled; see its log.")
         reason = meta.get("finish_reason")
         reason = reason.get("type") if isinstance(reason, dict) else reason
         return _response(ids, [entry[0] for entry in entries], reason == "stop", reply.get("text"))
@@ -146,7 +152,11 @@ class SGLangServer(Dialect):
 
 
 class LlamaServer(Dialect):
-    """llama.cpp's /completion; it samples, but gives no log-probs of a prompt. Unverified against the real server."""
+    """llama.cpp's /completion, as its source answers; not run against the real server.
+
+    It samples, but gives no log-probs of a prompt. Its own order of samplers cuts before it applies the temperature, so
+    the order is said, too. A token after which the text ends within a character has no log-prob there: NaN here.
+    """
 
     name = "llamacpp"
     scores = False
@@ -155,16 +165,19 @@ class LlamaServer(Dialect):
         """See `Dialect.sample`."""
         told = {} if sampling is None else told_apart(sampling)
         if told:
-            told = {**told, "repeat_penalty": told.pop("repetition_penalty"), "repeat_last_n": -1, "typical_p": 1.0}
-            told |= {"presence_penalty": 0.0, "frequency_penalty": 0.0, "post_sampling_probs": False}
+            told = {**told, "repeat_penalty": told.pop("repetition_penalty"), "repeat_last_n": -1}
+            told |= {"presence_penalty": 0.0, "frequency_penalty": 0.0, "mirostat": 0, "dynatemp_range": 0.0}
+            told["samplers"] = ["penalties", "temperature", "top_k", "top_p", "min_p"]
         body = {"prompt": list(ids), "n_predict": most, "seed": seed, "n_probs": 1, "return_tokens": True, **told}
-        return Call("/completion", {**body, "cache_prompt": False})
+        return Call("/completion", {**body, "cache_prompt": False, "post_sampling_probs": False})
 
     def sampled(self, reply: Json) -> Response:
         """See `Dialect.sampled`."""
         entries = _listed(reply, "completion_probabilities", "ask a llama.cpp server that knows n_probs")
-        ids = reply.get("tokens") or [entry["id"] for entry in entries]
-        logp = [entry.get("logprob") for entry in entries]
+        given = [entry["id"] for entry in entries]
+        ids = reply.get("tokens") or given
+        places = _places(given, ids)
+        logp = [None if place is None else entries[place]["logprob"] for place in places]
         return _response(ids, logp, reply.get("stop_type") in ("eos", "word"), reply.get("content"))
 
     def score(self, prompt: Sequence[int], response: Sequence[int], *, model: str, top: int) -> Call:
@@ -185,7 +198,27 @@ def _response(ids: Sequence[Any], logp: Sequence[Any], stopped: bool, text: Any)
     _same_length(logp, ids, "log-probs")
     finish: Literal["stop", "length"] = "stop" if stopped else "length"
     values = [_number(value) for value in logp]
-    return Response(ids=[int(i) for i in ids], logp=values, finish=finish, text=text if isinstance(text, str) else None)
+    wrong = [i for i in ids if not isinstance(i, int) or not 0 <= i <= LARGEST_ID]
+    if wrong:
+        raise EngineError(f"The server says that it sampled {wrong[0]!r}, which is no token id; see its log.")
+    return Response(ids=list(ids), logp=values, finish=finish, text=text if isinstance(text, str) else None)
+
+
+def _places(given: Sequence[int], ids: Sequence[int]) -> list[int | None]:
+    """Where each id's entry is among `given`, which may lack some of them; refused where that is not certain."""
+    found = []
+    for direction in (1, -1):
+        rest = list(range(len(given)))[::direction]
+        places: list[int | None] = []
+        for token in ids[::direction]:
+            places.append(rest.pop(0) if rest and given[rest[0]] == token else None)
+        found.append(places[::direction] if not rest else None)
+    if found[0] is None or found[0] != found[1]:
+        raise EngineError(
+            f"The server gave {len(given)} log-probs for {len(ids)} tokens, so nothing says which belong together; "
+            "llama.cpp leaves out tokens that end within a character."
+        )
+    return found[0]
 
 
 def _first(reply: Json, name: str) -> Json:
@@ -221,9 +254,11 @@ def _same_ids(found: Any, expected: Sequence[int]) -> None:
 
 
 def _number(value: Any) -> float:
-    """A log-prob from JSON: null is NaN, and vLLM's stand-in is minus infinity."""
+    """A log-prob from JSON: null is NaN, and the stand-ins of vLLM and llama.cpp are minus infinity."""
     if value is None:
         return float("nan")
+    if isinstance(value, bool | str):
+        raise EngineError(f"The server gave the log-prob {value!r}, which is no number; see its log.")
     number = float(value)
     return float("-inf") if number <= ABSENT else number
 

@@ -1,12 +1,15 @@
 """What a server is, and what its log-probs mean: found by asking it, not by reading its flags."""
 
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 from samepolicy.engines.rollout import Response
 from samepolicy.engines.server_client import Client
 from samepolicy.engines.server_dialects import Dialect
+from samepolicy.engines.server_reply import read_answer
 from samepolicy.errors import EngineError, InputError
 from samepolicy.records.declared import effective
 from samepolicy.records.side import Sampling
@@ -16,6 +19,17 @@ PROMPT = (1, 2, 3)
 
 MOST = 32
 """Tokens that the defaults are judged by."""
+
+TINY = 1e-4
+"""A top-p that leaves one token."""
+
+TOLD = (
+    ("vllm", "/version", "version"),
+    ("sglang", "/server_info", "version"),
+    ("sglang", "/get_server_info", "version"),
+    ("llamacpp", "/props", "default_generation_settings"),
+)
+"""Where each kind of server tells about itself, and a field that this answer holds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,12 +63,11 @@ def find(client: Client, kind: str, model: str | None) -> Found:
         InputError: the server lists no model of that name.
         EngineError: nothing answers, or nothing that is known.
     """
-    told = {"vllm": "/version", "sglang": "/get_server_info", "llamacpp": "/props"}
-    asked = told if kind == "auto" else {kind: told[kind]}
-    for name, path in asked.items():
-        about = client.get(path)
-        if isinstance(about, dict) or kind != "auto":
-            return _listed(client, name, about if isinstance(about, dict) else {}, model)
+    asked = [(name, path) for name, path, _ in TOLD if kind in ("auto", name)]
+    found = next((told for told in map(partial(_about, client), asked) if told[1]), None)
+    if found is not None or kind != "auto":
+        name, about = found or (kind, {})
+        return read_answer(lambda about: _listed(client, name, about, model), about)
     raise EngineError(
         f"{client.url} is neither vLLM, SGLang nor llama.cpp as far as it tells; name it with server=, "
         "since without token ids no log-prob can be trusted."
@@ -64,10 +77,14 @@ def find(client: Client, kind: str, model: str | None) -> Found:
 def mode(client: Client, dialect: Dialect, found: Found) -> str:
     """What a server's log-probs are of.
 
-    The most likely token alone is kept (top-k 1) at two temperatures. Its log-prob is 0 twice if all settings went in
-    ("processed"), moves with the temperature if only that did ("temperature"), and else stays put ("raw").
+    The most likely token alone is kept (a tiny top-p: SGLang takes top-k 1 for greedy, and then leaves the temperature
+    out) at two temperatures. Its log-prob is 0 twice if all settings went in ("processed"), moves with the temperature
+    if only that did ("temperature"), and else stays put ("raw").
     """
-    at = [_ask(client, dialect, found, Sampling(top_k=1, temperature=t), most=1).logp[0] for t in (1.0, 2.0)]
+    answers = [_ask(client, dialect, found, Sampling(top_p=TINY, temperature=t), most=1) for t in (1.0, 2.0)]
+    if any(not answer.logp for answer in answers):
+        raise EngineError(f"{client.url} answers without a token, so nothing can be compared; see its log.")
+    at = [answer.logp[0] for answer in answers]
     if not np.isfinite(at).all():
         raise EngineError(f"{client.url} gives log-probs that are no numbers ({at}); see its log.")
     if max(map(abs, at)) < 1e-4:
@@ -105,16 +122,29 @@ def refuse_mode(mode: str, sampling: Sampling) -> None:
     if mode == "temperature" and sampling.logprobs == "processed" and set(reshaped.changed) == {"temperature"}:
         return
     wanted = sampling.logprobs
+    fix = f"start vLLM with --logprobs-mode {wanted}_logprobs, or ask for logprobs={mode}"
+    if mode == "temperature":
+        fix = (
+            "set the temperature alone, or start SGLang with SGLANG_RETURN_ORIGINAL_LOGPROB=1 and ask for logprobs=raw"
+        )
     raise InputError(
         f"The server records {mode} log-probs, but under these settings {wanted} ones are asked for, so the run would "
-        f"declare what it does not hold; start vLLM with --logprobs-mode {wanted}_logprobs, or ask for logprobs={mode}."
+        f"declare what it does not hold; {fix}."
     )
 
 
-def _listed(client: Client, kind: str, about: dict[str, object], model: str | None) -> Found:
+def _about(client: Client, place: tuple[str, str]) -> tuple[str, dict[str, Any]]:
+    """A kind of server, and what it tells at its place; nothing where another one answers."""
+    kind, path = place
+    about = client.get(path)
+    field = next(field for name, at, field in TOLD if (name, at) == place)
+    return kind, about if isinstance(about, dict) and field in about else {}
+
+
+def _listed(client: Client, kind: str, about: dict[str, Any], model: str | None) -> Found:
     """The model that is served."""
     listed = client.get("/v1/models")
-    entries: list[dict[str, object]] = listed.get("data", []) if isinstance(listed, dict) else []
+    entries = listed.get("data", []) if isinstance(listed, dict) else []
     names = [str(entry.get("id")) for entry in entries]
     if model is not None and names and model not in names:
         raise InputError(f"{client.url} serves no model {model!r}; it serves {', '.join(names)}.")
@@ -123,21 +153,22 @@ def _listed(client: Client, kind: str, about: dict[str, object], model: str | No
     served = [e for e in entries if e.get("id") == (model or names[0])]
     entry = served[0] if served else {}
     version = about.get("version") or about.get("build_info")
-    folder = entry.get("root") or about.get("model_path")
-    limit = entry.get("max_model_len") or about.get("context_length")
+    folder = about.get("model_path") or entry.get("root")  # the root of SGLang's list is the served name
+    slot = about.get("default_generation_settings") or {}
+    limit = entry.get("max_model_len") or about.get("context_length") or slot.get("n_ctx")
     return Found(
         kind=kind,
         version=None if version is None else str(version),
         model=model or (names[0] if names else ""),
         folder=None if folder is None else str(folder),
-        limit=None if limit is None else int(str(limit)),
+        limit=None if limit is None else int(limit),
     )
 
 
 def _ask(client: Client, dialect: Dialect, found: Found, sampling: Sampling | None, *, most: int) -> Response:
     """One response to the probe's prompt."""
     call = dialect.sample(PROMPT, sampling, model=found.model, seed=7, most=most)
-    return dialect.sampled(client.post(call))
+    return client.ask(call, dialect.sampled)
 
 
 def _same(first: Response, second: Response) -> bool:

@@ -17,7 +17,15 @@ from samepolicy.engines.base import Capabilities, Engine, Message, Scores, check
 from samepolicy.engines.folder import end_tokens, files_fingerprint, generation_config, reshaping, seed_of
 from samepolicy.engines.rollout import Response, as_run
 from samepolicy.engines.text import decode, encode
-from samepolicy.engines.vllm_ids import Request, Way, next_requests, prefill_requests, read_rows, sample_requests
+from samepolicy.engines.vllm_ids import (
+    Request,
+    Way,
+    next_requests,
+    prefill_requests,
+    read_rows,
+    sample_requests,
+    step_rows,
+)
 from samepolicy.errors import EngineError, InputError
 from samepolicy.records.declared import effective
 from samepolicy.records.run import Run
@@ -37,7 +45,8 @@ class Options:
         kv_cache_dtype: dtype of the key-value cache, such as "fp8"; "auto" is `dtype`.
         no_prefix_caching: compute every prompt anew, whatever was computed before.
         no_chunked_prefill: compute every prompt in one step.
-        eager: run without compilation and graphs; None is vLLM's choice, and eager on a CPU.
+        eager: run without compilation and graphs, as is the default on a CPU.
+        compiled: run with them on a CPU, too, where compiling takes minutes.
         adapter: folder of a LoRA adapter.
         max_model_len: longest sequence in tokens; None takes the model's.
         max_num_seqs: sequences in flight; None is vLLM's choice.
@@ -53,7 +62,8 @@ class Options:
     kv_cache_dtype: str = "auto"
     no_prefix_caching: bool = False
     no_chunked_prefill: bool = False
-    eager: bool | None = None
+    eager: bool = False
+    compiled: bool = False
     adapter: str | None = None
     max_model_len: int | None = None
     max_num_seqs: int | None = None
@@ -62,6 +72,11 @@ class Options:
     top: int = 20
     engine_seed: int = 0
     trust_remote_code: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what contradicts itself."""
+        if self.eager and self.compiled:
+            raise InputError("eager and compiled exclude each other; give one of them, or neither.")
 
 
 def load(path: str, **options: Any) -> "VLLM":
@@ -78,7 +93,8 @@ def load(path: str, **options: Any) -> "VLLM":
     """
     chosen = Options(**options)
     vllm_load.imported()
-    eager = vllm_load.on_cpu() if chosen.eager is None else chosen.eager
+    rank = None if chosen.adapter is None else vllm_load.adapter_rank(chosen.adapter)
+    eager = chosen.eager or (vllm_load.on_cpu() and not chosen.compiled)
     keywords = {
         "dtype": chosen.dtype,
         "quantization": chosen.quantization,
@@ -87,7 +103,7 @@ def load(path: str, **options: Any) -> "VLLM":
         "enable_chunked_prefill": False if chosen.no_chunked_prefill else None,
         "enforce_eager": eager,
         "enable_lora": True if chosen.adapter else None,
-        "max_lora_rank": 64 if chosen.adapter else None,
+        "max_lora_rank": rank,
         "max_model_len": chosen.max_model_len,
         "max_num_seqs": chosen.max_num_seqs,
         "gpu_memory_utilization": chosen.gpu_memory,
@@ -97,7 +113,14 @@ def load(path: str, **options: Any) -> "VLLM":
         "seed": chosen.engine_seed,
         "trust_remote_code": chosen.trust_remote_code,
     }
-    return VLLM(path, vllm_load.build(path, keywords), chosen)
+    llm = vllm_load.build(path, keywords)
+    if chosen.adapter is not None:
+        vllm_load.add_adapter(llm, vllm_load.adapter_request(chosen.adapter))
+    return VLLM(path, llm, chosen)
+
+
+installed = vllm_load.imported
+"""Refuses where vLLM is missing or too old."""
 
 
 class VLLM(Engine):
@@ -137,15 +160,16 @@ class VLLM(Engine):
         """One prefill per sequence; see `Engine.score`.
 
         vLLM's prompt log-probs are the model's own. Under settings that reshape them each token is asked for by a
-        request of its own, which ends before it: those are vLLM's processed log-probs, and cost a decode step each.
+        request of its own, which ends before it: those are vLLM's processed log-probs, and cost a decode step each. So
+        it is with an adapter on a CPU, where vLLM 0.32 fails at prompt log-probs.
         """
         if entropy:
             raise EngineError("vLLM gives no entropy over the vocabulary; score without it, or with the hf engine.")
         if not 0 <= top <= self.options.top:
             raise InputError(f"top must lie between 0 and the engine's {self.options.top}, but it is {top}; raise top.")
         asked = effective(sampling)
-        way = Way() if asked == Sampling() else Way(step=True, sampling=asked)
-        return self._scores(prompts, responses, way, top)
+        prefill = asked == Sampling() and self._prefills
+        return self._scores(prompts, responses, Way(step=not prefill, sampling=asked), top)
 
     def describe(self, sampling: Sampling) -> Side:
         """What this side declares; see `Engine.describe`."""
@@ -208,9 +232,15 @@ class VLLM(Engine):
         and a step per token without and with the prefix cache.
         """
         named = {"next token": Way(step=True, fresh=True), "next token, prefix cached": Way(step=True)}
-        if vllm_load.scheduler_of(self.llm) is not None and self._config.scheduler_config.enable_chunked_prefill:
+        reached = self._prefills and vllm_load.scheduler_of(self.llm) is not None
+        if reached and self._config.scheduler_config.enable_chunked_prefill:
             named = {"chunked prefill": Way(chunk=CHUNK), **named}
         return {name: self._along(way) for name, way in named.items()}
+
+    @property
+    def _prefills(self) -> bool:
+        """Whether this vLLM gives prompt log-probs."""
+        return self.options.adapter is None or not vllm_load.on_cpu()
 
     def _response(self, output: Any) -> Response:
         """What vLLM sampled; the log-prob is that of the sampled id at its place."""
@@ -234,10 +264,10 @@ class VLLM(Engine):
                 return read_rows(prompts, responses, [output.prompt_logprobs for output in found], top)
             own = self._run(next_requests(prompts, responses, way, top=None))
             best = self._run(next_requests(prompts, responses, way, top=top)) if top else []
-        merged = read_rows(prompts, responses, _steps(prompts, responses, own), 0)
+        merged = read_rows(prompts, responses, step_rows(prompts, responses, own), 0)
         if not top:
             return merged
-        listed = read_rows(prompts, responses, _steps(prompts, responses, best), top, own=False)
+        listed = read_rows(prompts, responses, step_rows(prompts, responses, best), top, own=False)
         return replace(merged, top_ids=listed.top_ids, top_logp=listed.top_logp)
 
     def _run(self, requests: Sequence[Request]) -> list[Any]:
@@ -248,7 +278,7 @@ class VLLM(Engine):
         try:
             with vllm_load.quiet():
                 found = self.llm.generate(prompts, [r.params for r in requests], use_tqdm=False, **self._adapter())
-        except (ValueError, RuntimeError) as error:
+        except Exception as error:
             raise EngineError(f"vLLM failed ({vllm_load.first_line(error)}); load it again and retry.") from error
         return list(found)
 
@@ -256,9 +286,7 @@ class VLLM(Engine):
         """The LoRA adapter as vLLM takes it."""
         if self.options.adapter is None:
             return {}
-        from vllm.lora.request import LoRARequest
-
-        return {"lora_request": LoRARequest("adapter", 1, self.options.adapter)}
+        return {"lora_request": vllm_load.adapter_request(self.options.adapter)}
 
     def _record(self, sampling: Sampling) -> None:
         """Let vLLM record raw or processed log-probs from now on."""
@@ -266,14 +294,3 @@ class VLLM(Engine):
         if mode != self._mode:
             vllm_load.switch_logprobs(self.llm, mode)
             self._mode = mode
-
-
-def _steps(prompts: Ragged, responses: Ragged, outputs: Sequence[Any]) -> list[Any]:
-    """Answers to next-token requests as one list per sequence, as long as prompt and response together."""
-    found = iter(outputs)
-    rows = []
-    for prompt, response in zip(prompts, responses, strict=True):
-        known = 0 if len(prompt) else 1
-        steps = [next(found).outputs[0].logprobs[0] for _ in response[known:]]
-        rows.append([None] * (len(prompt) + min(known, len(response))) + steps)
-    return rows

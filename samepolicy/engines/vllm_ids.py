@@ -135,6 +135,17 @@ def read_rows(prompts: Ragged, responses: Ragged, rows: Sequence[Any], top: int,
     return Scores(logp=scores.logp, top_ids=responses.with_values(ids), top_logp=responses.with_values(best))
 
 
+def step_rows(prompts: Ragged, responses: Ragged, outputs: Sequence[Any]) -> list[Any]:
+    """Answers to next-token requests as one list per sequence, as long as prompt and response together."""
+    found = iter(outputs)
+    rows = []
+    for prompt, response in zip(prompts, responses, strict=True):
+        known = 0 if len(prompt) else 1
+        steps = [next(found).outputs[0].logprobs[0] for _ in response[known:]]
+        rows.append([None] * (len(prompt) + min(known, len(response))) + steps)
+    return rows
+
+
 def _is_asked(prompt: np.ndarray, response: np.ndarray) -> bool:
     """Whether any token of the response is predicted by something."""
     return len(response) > 0 and len(prompt) + len(response) > 1

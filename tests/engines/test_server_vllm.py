@@ -1,5 +1,5 @@
-"""Real vLLM servers on loopback: one in float32, one in bfloat16 with a penalty, a temperature and a chat template that
-nobody asked for.
+"""Real vLLM servers on loopback: one in float32, one in bfloat16 with a penalty and a chat template that nobody asked
+for, and one with a temperature.
 """
 
 import json
@@ -26,7 +26,7 @@ TEMPLATE = "{% for m in messages %}{{ m['content'] }}\n{% endfor %}"
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     place = tmp_path_factory.mktemp("server")
-    model = with_settings(smollm2_folder(), place / "model", repetition_penalty=1.3, temperature=0.6)
+    model = with_settings(smollm2_folder(), place / "model", repetition_penalty=1.3)
     (place / "template.jinja").write_text(TEMPLATE)
     template = ("--chat-template", str(place / "template.jinja"))
     with vllm_server(model, place / "log", "--dtype", "bfloat16", "--served-model-name", "smol", *template) as address:
@@ -76,8 +76,16 @@ def test_fp32_is_the_fp32_trainer_by_the_command(tmp_path: Path, capsys: pytest.
 def test_what_nobody_asked_for_is_noticed(server: Engine):
     extra = server.describe(Sampling()).extra
     assert extra["server_defaults"].startswith("not neutral")
-    assert extra["generation_config"] == {"repetition_penalty": 1.3, "temperature": 0.6}
+    assert extra["generation_config"] == {"repetition_penalty": 1.3}
     assert extra["logprobs_mode"] == "raw"
+
+
+def test_a_server_started_with_another_temperature_is_noticed(tmp_path: Path):
+    warm = ("--dtype", "bfloat16", "--override-generation-config", '{"temperature": 0.6}')
+    with vllm_server(smollm2_folder(), tmp_path / "log", *warm) as address:
+        extra = engine(f"server:{address}").describe(Sampling()).extra
+    assert extra["server_defaults"].startswith("not neutral")
+    assert "generation_config" not in extra  # the model's files say nothing of it
 
 
 def test_another_chat_template_gives_other_ids(server: Engine, trainer: Engine):

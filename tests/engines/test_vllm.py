@@ -139,6 +139,11 @@ def test_bad_calls_are_refused(real: Engine):
         real.score(one, one, entropy=True)
 
 
+def test_eager_and_compiled_at_once_is_refused():
+    with pytest.raises(InputError, match="exclude each other"):
+        engine("vllm:anywhere", eager=True, compiled=True)
+
+
 @pytest.mark.parametrize(
     ("path", "sentence"),
     [
