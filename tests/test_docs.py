@@ -150,7 +150,7 @@ def test_nothing_names(what: str):
     pattern = re.compile(FORBIDDEN[what], re.IGNORECASE)
     found = []
     for path in project_files():
-        if path.suffix in (".parquet", ".npy", ".png", ".gguf"):
+        if path.suffix in (".parquet", ".npy", ".pkl", ".png", ".pt", ".gguf"):
             continue
         for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
             if pattern.search(line):

@@ -14,6 +14,12 @@ SAYS = {
         "ess: 0.9976 before step 12",
     ],
     "check_two_engines": ["numerics: ", "different: ", "Read back from disk: different"],
+    "framework_batches": [
+        "slime   : k3 5.019e-05, sign skew -6.50e-03",
+        "OpenRLHF: k3 5.019e-05, sign skew -6.50e-03",
+        "NeMo-RL : k3 5.019e-05, sign skew -6.50e-03",
+        "prime-rl: k3 5.019e-05, sign skew -6.50e-03",
+    ],
     "measure_batch": ["125 tokens in 5 responses", "rollout_corr/k3_kl: ", "sign_skew"],
     "monitor_in_your_loop": [
         "step 4: k3 7.6e-07, 0 alarms on",
