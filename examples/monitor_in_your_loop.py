@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 
 import samepolicy as sp
-from samepolicy.monitor import newest
 
 RNG = np.random.default_rng(0)
 ROWS, TIME, VOCAB = 8, 24, 50
@@ -48,7 +47,7 @@ def main() -> None:
                 alarms = int(metrics["samepolicy/monitor/alarms"])
                 print(f"step {step}: k3 {metrics['samepolicy/k3/mean']:.2g}, {alarms} alarms on")
 
-        run = newest(sp.read(Path(folder) / "run"))
+        run = sp.read(Path(folder) / "run")
         print(f"{run.tokens} tokens recorded; by step:")
         for step, summary in sp.measure_by(run, "step").items():
             print(f"  {step}: mean abs d {summary['logp_diff']['mean']:.2g} nats")

@@ -29,12 +29,14 @@ if TYPE_CHECKING:
     from samepolicy.monitor import Monitor as Monitor
     from samepolicy.ratio import log_ratio as log_ratio
     from samepolicy.records.formats import import_run as import_run
+    from samepolicy.records.prune import prune as prune
     from samepolicy.records.run import Run as Run
     from samepolicy.records.side import Sampling as Sampling
     from samepolicy.records.side import Side as Side
     from samepolicy.records.store import read as read
     from samepolicy.records.store import write as write
     from samepolicy.records.stream import stream as stream
+    from samepolicy.records.worst import worst as worst
     from samepolicy.summary import Summary as Summary
     from samepolicy.summary import measure as measure
     from samepolicy.summary import measure_batch as measure_batch
@@ -67,10 +69,12 @@ _MODULE_OF = {
     "measure": "samepolicy.summary",
     "measure_batch": "samepolicy.summary",
     "measure_by": "samepolicy.grouping",
+    "prune": "samepolicy.records.prune",
     "read": "samepolicy.records.store",
     "stream": "samepolicy.records.stream",
     "trend": "samepolicy.trend",
     "whatif": "samepolicy.whatif",
+    "worst": "samepolicy.records.worst",
     "write": "samepolicy.records.store",
 }
 

@@ -3,6 +3,7 @@
 import threading
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from scipy.special import rel_entr
 
@@ -260,9 +261,9 @@ def test_steps_written_again_after_a_resume_are_kept_apart_and_the_newest_count(
         with Monitor(save_dir=tmp_path / "run", npy_dir=tmp_path / "npy") as monitor:
             for step in steps:
                 monitor(step=step, **clean(step, spread=spread))
-    run = read(tmp_path / "run")
-    assert len(run) == 5 * 6
-    kept = newest(run)
+    kept = read(tmp_path / "run")
+    assert newest(kept) == kept
+    assert sum(pq.read_metadata(part).num_rows for part in (tmp_path / "run").glob("*.parquet")) == 5 * 6
     assert len(kept) == 3 * 6
     wanted = measure_batch(**clean(1, spread=0.01))
     for step in (2, 3):

@@ -1,15 +1,16 @@
 """Watch a training run step by step: metrics, records, alarms; it never blocks training and never raises into it.
 
-The two names are loaded when first used, so that a process that may never be asked to watch pays nothing for them.
+The names are loaded when first used, so that a process that may never be asked to watch pays nothing for them.
 """
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from samepolicy.monitor.folders import newest as newest
     from samepolicy.monitor.monitor import Monitor as Monitor
+    from samepolicy.monitor.seen import Seen as Seen
+    from samepolicy.records.attempts import newest as newest
 
-__all__ = ["Monitor", "newest"]
+__all__ = ["Monitor", "Seen", "newest"]
 
 
 def __getattr__(name: str) -> Any:
@@ -18,7 +19,11 @@ def __getattr__(name: str) -> Any:
 
         return Monitor
     if name == "newest":
-        from samepolicy.monitor.folders import newest
+        from samepolicy.records.attempts import newest
 
         return newest
+    if name == "Seen":
+        from samepolicy.monitor.seen import Seen
+
+        return Seen
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -30,7 +30,7 @@ class Alarms:
 
     >>> alarms = Alarms(say=Once(), calm=2)
     >>> for outside in (True, False, True, False, False, True):
-    ...     alarms.update({"k3": "too high"} if outside else {}, step=0)
+    ...     new = alarms.update({"k3": "too high"} if outside else {}, step=0)
     >>> alarms.raised, alarms.active
     (2, ('k3',))
     """
@@ -45,14 +45,16 @@ class Alarms:
         """The alarms that are on, by name."""
         return tuple(sorted(self._quiet))
 
-    def update(self, outside: Mapping[str, str], *, step: int) -> None:
-        """Take in a step: for each alarm that has a reason, the sentence."""
+    def update(self, outside: Mapping[str, str], *, step: int) -> tuple[str, ...]:
+        """Take in a step: for each alarm that has a reason, the sentence; gives those of alarms that go on now."""
+        new = tuple(sentence for name, sentence in outside.items() if name not in self._quiet)
         for name, sentence in outside.items():
             if name not in self._quiet:
                 self.raised += 1
                 self.say(f"alarm at step {step}: {sentence}.", key=f"alarm {name}")
             self._quiet[name] = -1
         self._quiet = {name: quiet + 1 for name, quiet in self._quiet.items() if quiet + 1 < self.calm}
+        return new
 
 
 def outside_usual(summary: Summary, *, rollout: Side, trainer: Side) -> dict[str, str]:

@@ -1,19 +1,14 @@
-"""Which folder a monitor writes to, so that two runs never write one, and which rows of a resumed run count."""
+"""Which folder a monitor writes to, so that two runs never write one."""
 
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-import numpy as np
-
 from samepolicy.monitor.writer import Once
-from samepolicy.records.run import Run
 
 LOCK = ".monitor.tmp"
 """Held as long as the writing process lives; the system lets go of it however that ends."""
-ATTEMPT = "attempt"
-"""Column that says when the writing monitor began, in seconds since 1970: one for all rows of one attempt."""
 
 
 @dataclass
@@ -69,24 +64,3 @@ class Claim:
             self.say(f"{place} is on a file system without locks, so nothing keeps a second run out.", key="locks")
         self._lock = file
         return True
-
-
-def newest(run: Run) -> Run:
-    """The rows that count where training was resumed from a checkpoint: of each step, those of the last attempt.
-
-    Args:
-        run: a run as a monitor recorded it, with the columns `step` and `attempt`; any other is given back as it is.
-
-    Returns:
-        The run without the rows that a later attempt wrote again.
-
-    >>> run = Run.from_lists(rollout_logp=[[-1.0], [-2.0], [-3.0]], step=[1, 2, 2], attempt=[10, 10, 20])
-    >>> newest(run)["rollout_logp"].values.tolist()
-    [-1.0, -3.0]
-    """
-    if ATTEMPT not in run or "step" not in run:
-        return run
-    _, step = np.unique(run["step"], return_inverse=True)
-    last = np.zeros(step.max(initial=-1) + 1, dtype=np.int64)
-    np.maximum.at(last, step, run[ATTEMPT])
-    return run.select(run[ATTEMPT] == last[step])

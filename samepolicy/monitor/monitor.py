@@ -16,6 +16,8 @@ from samepolicy.monitor.folders import Claim
 from samepolicy.monitor.measuring import flat, measure_step
 from samepolicy.monitor.prob_diff import VERL_GRID, grid
 from samepolicy.monitor.reference import reference_kl, warnings
+from samepolicy.monitor.seen import Logger, Seen, show
+from samepolicy.monitor.settings import doubts
 from samepolicy.monitor.writer import Once, WhenFull, Writer
 from samepolicy.names import metrics_of
 from samepolicy.records.side import Side
@@ -43,6 +45,7 @@ class Monitor:
         calm: steps inside the usual range that end an alarm; 0 has no alarms.
         queue: steps that may wait to be written.
         when_full: "wait" holds training until there is room; "drop" leaves the step out and counts it.
+        loggers: called with each step (`Seen`) in the background; `samepolicy.integrations.loggers` has some.
 
     >>> monitor, logp = Monitor(names="verl"), np.log([[0.5, 0.25]])
     >>> found = monitor(step=1, trainer=logp, rollout=logp, mask=np.ones((1, 2)))
@@ -60,6 +63,7 @@ class Monitor:
     calm: int = 3
     queue: int = 4
     when_full: WhenFull = "wait"
+    loggers: tuple[Logger, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse settings that could only fail later."""
@@ -77,6 +81,8 @@ class Monitor:
             if place is not None
         }
         self._started, self._skipped = time.time_ns() // 1000, 0
+        self._events: list[str] = []
+        self._doubted = False
 
     def __call__(
         self,
@@ -116,7 +122,10 @@ class Monitor:
             self._skipped += 1
             what = " ".join(str(error).split()).rstrip(".") or type(error).__name__
             self._say(f"a step could not be measured ({what}); training goes on.", key=f"{type(error)}{missing}")
-        return {**found, **self._own()}
+        measured = {**given, "offsets": offsets} if found else {}
+        found = {**found, **self._own()}
+        self._show(int(step), found, measured)
+        return found
 
     def _step(self, step: int, batch: Mapping[str, Any], columns: Mapping[str, Any]) -> dict[str, float]:
         """The metrics of one step; its arrays are copied before anything is left to the background."""
@@ -134,6 +143,7 @@ class Monitor:
         if self.grid is not None and batch["offsets"] is None:
             prefix = VERL_GRID if self.names == "verl" else "samepolicy/prob_diff"
             found |= grid(**sides, samples=self.grid[0], positions=self.grid[1], prefix=prefix)
+        self._doubt()
         self._watch(step, outside, summary)
         self._record(step, batch, columns)
         return found
@@ -142,7 +152,7 @@ class Monitor:
         """Alarms from the usual ranges, and from the run's own history (looked at in the background)."""
         if not self.calm:
             return
-        self._alarms.update(outside, step=step)
+        self._events += [f"alarm: {sentence}." for sentence in self._alarms.update(outside, step=step)]
         self._history.add(summary, step=step)
         if work := self._history.look(self._changed):
             self._writer.submit(work)
@@ -150,7 +160,28 @@ class Monitor:
     def _changed(self, name: str, sentence: str) -> None:
         """A change of level counts as an alarm."""
         self._alarms.raised += 1
+        self._events.append(f"alarm: {sentence}.")
         self._say(f"alarm: {sentence}.")
+
+    def _doubt(self) -> None:
+        """Say once what speaks against the declared settings."""
+        if self._doubted:
+            return
+        self._doubted = True
+        for sentence in doubts(rollout=self.rollout, trainer=self.trainer).values():
+            self._say(f"{sentence}.")
+            self._events.append(f"settings: {sentence}.")
+
+    def _show(self, step: int, metrics: Mapping[str, float], batch: Mapping[str, Any]) -> None:
+        """Hand a step to the loggers, in the background."""
+        said, self._events = tuple(self._events), []
+        if not self.loggers:
+            return
+        try:
+            seen = Seen(step=step, metrics=metrics, batch=records.snapshot(batch), events=said)
+            self._writer.submit(partial(show, self.loggers, seen))
+        except Exception as error:
+            self._say(f"a step could not be handed to its loggers ({error}); training goes on.", key=f"{type(error)}")
 
     def _record(self, step: int, batch: Mapping[str, Any], columns: Mapping[str, Any]) -> None:
         """Leave the step's files to the background."""

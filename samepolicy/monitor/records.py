@@ -8,8 +8,9 @@ import numpy as np
 
 from samepolicy.arrays import Ragged, is_torch, to_bool, to_numpy
 from samepolicy.errors import InputError
-from samepolicy.monitor.folders import ATTEMPT, Claim
+from samepolicy.monitor.folders import Claim
 from samepolicy.monitor.prob_diff import difference, save_pair
+from samepolicy.records.attempts import ATTEMPT
 from samepolicy.records.run import Run
 from samepolicy.records.side import Side
 from samepolicy.records.store import write as write_run

@@ -1,9 +1,9 @@
 """A run as one Parquet file and back: one row a response, a list where a response has a value per token."""
 
 import json
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
+import os
+from collections.abc import Mapping
+from io import BytesIO
 from typing import IO, Any
 
 import numpy as np
@@ -11,13 +11,20 @@ import numpy as np
 from samepolicy.arrays import Ragged
 from samepolicy.errors import CorruptFileError, InputError
 from samepolicy.records.columns import Packed
+from samepolicy.records.places import Place
 from samepolicy.records.run import Run
 from samepolicy.records.side import Side
 
 SCHEMA = 1
 """Version of the layout of a stored run; a reader refuses a newer one."""
 
-_KEY = b"samepolicy"
+GROUP_TOKENS = 1 << 20
+"""Tokens of a row group, about: what is read, or passed by, as one."""
+CODEC = "zstd, floats split by byte"
+"""How columns are compressed; nothing is rounded."""
+
+KEY = b"samepolicy"
+"""Where the header stands in a Parquet file's metadata."""
 
 
 def header(run: Run) -> dict[str, Any]:
@@ -38,7 +45,7 @@ def header(run: Run) -> dict[str, Any]:
         ) from error
 
 
-def check_header(content: Any, path: Path) -> dict[str, Any]:
+def check_header(content: Any, path: "os.PathLike[str] | Place") -> dict[str, Any]:
     """The header of a stored run, if this version can read what follows it.
 
     Raises:
@@ -70,8 +77,8 @@ def from_header(content: Any, columns: Mapping[str, Any]) -> Run:
     return Run(columns, rollout=rollout, trainer=trainer, info=parts[2])
 
 
-def write_table(run: Run, file: IO[bytes]) -> None:
-    """Write a run to an open file as Parquet: zstd, checksums on every page, the header in its metadata.
+def write_table(run: Run, file: IO[bytes] | BytesIO) -> None:
+    """Write a run to an open file as Parquet, compressed, with checksums on every page and the header in its metadata.
 
     Raises:
         InputError: text that is not valid Unicode.
@@ -80,61 +87,41 @@ def write_table(run: Run, file: IO[bytes]) -> None:
     import pyarrow.parquet as pq
 
     try:
-        arrays = {name: _to_arrow(column) for name, column in run.columns.items()}
+        arrays = {name: to_arrow(column) for name, column in run.columns.items()}
     except UnicodeEncodeError as error:
         raise InputError(
             f"A text column holds characters that no file can ({error}); decode it with replacement."
         ) from error
-    table = pa.table(arrays).replace_schema_metadata({_KEY: json.dumps(header(run))})
-    pq.write_table(table, file, compression="zstd", write_page_checksum=True, row_group_size=max(1, len(run)))
+    table = pa.table(arrays).replace_schema_metadata({KEY: json.dumps(header(run))})
+    leaves = {_leaf(field): _scalar(field.type) for field in table.schema}
+    split = [name for name, kind in leaves.items() if pa.types.is_floating(kind)]
+    pq.write_table(
+        table,
+        file,
+        compression="zstd",
+        write_page_checksum=True,
+        use_byte_stream_split=split,
+        use_dictionary=[name for name in leaves if name not in split],
+        row_group_size=max(1, len(run) * GROUP_TOKENS // max(GROUP_TOKENS, int(run.offsets[-1]))),
+    )
 
 
-def column_names(path: Path) -> list[str]:
-    """Names of the columns of one Parquet file, from its metadata alone.
-
-    Raises:
-        CorruptFileError: the file is truncated, damaged, of another format or of a newer layout.
-    """
-    with _opened(path) as (file, _):
-        return list(file.schema_arrow.names)
+def _leaf(field: Any) -> str:
+    """The name under which Parquet keeps the values of a column."""
+    depth, kind = 0, field.type
+    while hasattr(kind, "value_type"):
+        depth, kind = depth + 1, kind.value_type
+    return str(field.name) + ".list.element" * depth
 
 
-def read_table(path: Path, wanted: Collection[str] | None = None) -> Run:
-    """Read one Parquet file that `write_table` wrote.
-
-    Args:
-        path: the file.
-        wanted: names of the columns to load, as far as the file has them; None for all.
-
-    Raises:
-        CorruptFileError: the file is truncated, damaged, of another format or of a newer layout.
-    """
-    with _opened(path) as (file, content):
-        names = [name for name in file.schema_arrow.names if wanted is None or name in wanted]
-        table = file.read(columns=names)
-        return from_header(content, {name: _from_arrow(table[name]) for name in names})
+def _scalar(kind: Any) -> Any:
+    """The type of a column's single values."""
+    while hasattr(kind, "value_type"):
+        kind = kind.value_type
+    return kind
 
 
-@contextmanager
-def _opened(path: Path) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """The Parquet file, open, with its header; whatever goes wrong inside names the file."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            stored = (file.schema_arrow.metadata or {}).get(_KEY, b"null")
-            yield file, check_header(json.loads(stored), path)
-    except CorruptFileError:
-        raise
-    except (pa.ArrowException, OSError, ValueError) as error:
-        reason = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
-        raise CorruptFileError(
-            f"{path} is truncated or damaged ({reason}); restore it, or move it away to read the other steps."
-        ) from error
-
-
-def _to_arrow(column: Packed) -> Any:
+def to_arrow(column: Packed) -> Any:
     """One column as an Arrow array; token values stay in one packed buffer."""
     import pyarrow as pa
 
@@ -145,8 +132,8 @@ def _to_arrow(column: Packed) -> Any:
     return pa.LargeListArray.from_arrays(column.offsets, flat) if isinstance(column, Ragged) else flat
 
 
-def _from_arrow(chunked: Any) -> Packed:
-    """The inverse of `_to_arrow`."""
+def from_arrow(chunked: Any) -> Packed:
+    """The inverse of `to_arrow`."""
     import pyarrow as pa
 
     array = chunked.combine_chunks()

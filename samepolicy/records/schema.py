@@ -87,6 +87,7 @@ _TABLE = (
     Column("group", "response", "label", "identity of the prompt; responses to one prompt share it"),
     Column("reward", "response", "float", "reward of the response"),
     Column("finish_reason", "response", "str", 'why sampling ended, such as "stop" or "length"'),
+    Column("token_text", "token", "str", "the token as text"),
     Column("text", "response", "str", "the response as text"),
     Column("prompt_text", "response", "str", "the prompt as text"),
 )

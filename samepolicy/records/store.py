@@ -6,23 +6,23 @@ again. So a folder can be read while it grows, and a killed writer loses the par
 
 import json
 import os
-import re
-import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
 from samepolicy.errors import CorruptFileError, InputError, MissingColumnError
-from samepolicy.records.arrow import check_header, column_names, from_header, header, read_table, write_table
+from samepolicy.records.arrow import from_header, header, write_table
 from samepolicy.records.formats import import_run
 from samepolicy.records.merge import check_sides
+from samepolicy.records.parts import HEADER, label, parts
+from samepolicy.records.parts import header as read_header
+from samepolicy.records.places import Place
+from samepolicy.records.publish import publish
 from samepolicy.records.run import Run
-from samepolicy.records.schema import COLUMNS
-
-_HEADER = "run.json"
-_PART = re.compile(r"part-(any|\d+)-(\d+)\.parquet")
+from samepolicy.records.source import OnBad, Source, is_run, needed_columns, open_source, tell
+from samepolicy.records.where import Where
 
 
 def write(run: Run, path: str | os.PathLike[str], *, step: int | None = None) -> Path:
@@ -48,24 +48,53 @@ def write(run: Run, path: str | os.PathLike[str], *, step: int | None = None) ->
     folder, stamped = Path(path), _with_step(run, step)
     content = header(stamped)
     _claim_folder(folder, content)
-    check_sides([from_header(_header(folder), {}), from_header(content, {})])
-    number = _next_number(folder, label := _step_label(stamped))
-    while not _publish(part := folder / f"part-{label}-{number:06d}.parquet", lambda file: write_table(stamped, file)):
+    check_sides([from_header(read_header(Place.of(folder)), {}), from_header(content, {})])
+    step_of_all = _step_of_all(stamped)
+    number = _next_number(folder, step_of_all)
+    while not publish(
+        part := folder / f"part-{label(step_of_all)}-{number:06d}.parquet", lambda file: write_table(stamped, file)
+    ):
         number += 1
     return part
 
 
+def write_steps(run: Run, path: str | os.PathLike[str]) -> list[Path]:
+    """Append a run to a run folder, its steps in parts of their own, in rising order.
+
+    Args:
+        run: the responses to append; one without a step column becomes one part.
+        path: the run folder.
+
+    Returns:
+        The files written.
+    """
+    if "step" not in run or len(steps := np.unique(run["step"])) < 2:
+        return [write(run, path)]
+    return [write(run.select(run["step"] == step), path) for step in steps]
+
+
 def read(
-    path: str | os.PathLike[str], *, columns: Iterable[str] | None = None, steps: Iterable[int] | None = None
+    path: str | os.PathLike[str],
+    *,
+    columns: Iterable[str] | None = None,
+    steps: Iterable[int] | None = None,
+    samples: Iterable[int] | None = None,
+    finish_reasons: Iterable[str | None] | None = None,
+    on_bad: OnBad | None = None,
 ) -> Run:
     """Read a run folder, or any dump that `import_run` knows.
 
-    Parts come in the order of their steps, and within a step in the order in which they were appended.
+    Parts come in the order of their steps, and within a step in the order in which they were appended. Where training
+    was resumed and a step recorded again, the last writing counts; of responses that overlapping parts share, one copy
+    does. Choosing responses or columns reads no others.
 
     Args:
-        path: the folder or file.
+        path: the folder or file; a run folder may be a URL of any file system that pyarrow or fsspec knows.
         columns: names to load, None for all; the mask and the ids that these columns' lengths follow come along.
-        steps: training steps to load, None for all.
+        steps: training steps to load, None for all; those that are not there are said.
+        samples: numbers within step or group to load, None for all.
+        finish_reasons: load only responses whose sampling ended so ("stop", "length"); None for all.
+        on_bad: called with the error of each file that is left out because it cannot be read; None raises the first.
 
     Returns:
         One run of everything asked for.
@@ -75,61 +104,44 @@ def read(
         CorruptFileError: a file is truncated, damaged or of a newer layout; the message names it.
         MissingColumnError: a column that no part has.
     """
-    folder = Path(path)
-    wanted = None if columns is None else tuple(columns)
-    chosen = None if steps is None else {int(step) for step in steps}
-    if not folder.exists():
-        raise InputError(f"{folder} does not exist; give the path of a run folder.")
-    parts = (
-        _read_parts(folder, wanted, chosen) if (folder / _HEADER).is_file() else [_of_steps(import_run(folder), chosen)]
-    )
-    run = Run.concat(parts)
+    place, wanted = Place.of(path), None if columns is None else tuple(columns)
+    where = Where.of(steps=steps, samples=samples, finish_reasons=finish_reasons)
+    if is_run(place):
+        source = open_source(place, columns=wanted, where=where, on_bad=on_bad)
+        run = _concat(source, on_bad)
+    else:
+        run = where.select(_imported(place, on_bad))
     if wanted is None:
         return run
     missing = [name for name in wanted if name not in run]
     if missing:
-        raise MissingColumnError(f"{folder} has no column {missing[0]}; read it without columns= to see what it has.")
-    return run.without(*set(run.columns) - _needed(wanted, [list(run.columns)]))
+        raise MissingColumnError(f"{place} has no column {missing[0]}; read it without columns= to see what it has.")
+    return run.without(*set(run.columns) - needed_columns(wanted, [list(run.columns)]))
 
 
-def _read_parts(folder: Path, wanted: Sequence[str] | None, steps: set[int] | None) -> list[Run]:
-    """The parts of a run folder that may hold these steps, with the columns that are needed."""
-    _header(folder)
-    labels = {part: _label(part) for part in _parts(folder)}
-    if not labels:
-        raise InputError(f"{folder} is a run folder without a finished part yet; read it again later.")
-    hits = [part for part, (step, _) in labels.items() if steps is None or step is None or step in steps]
-    stepped = None if wanted is None else (*wanted, *(("step",) if steps is not None else ()))
-    needed = None if stepped is None else _needed(stepped, [column_names(part) for part in hits])
-    runs = [_of_steps(read_table(part, needed), steps) for part in hits]
-    found = [run for run in runs if steps is None or len(run)]
-    if not found:
-        has = sorted({step for step, _ in labels.values() if step is not None})
-        raise InputError(f"{folder} holds none of the steps asked for; it has {', '.join(map(str, has)) or 'others'}.")
-    return found
+def _concat(source: Source, on_bad: OnBad | None) -> Run:
+    """All pieces of a run folder, one after another."""
+    runs, error = [], None
+    for piece in source.pieces:
+        try:
+            runs.append(source.load(piece))
+        except CorruptFileError as found:
+            tell(found, on_bad)
+            error = found
+    if not runs and error is not None:
+        raise error
+    return Run.concat(runs)
 
 
-def _needed(wanted: Iterable[str], parts: Sequence[Sequence[str]]) -> set[str]:
-    """The columns to load: those asked for, the mask, and ids that give others their lengths."""
-    anywhere = {name for names in parts for name in names}
-    needed = {*wanted, *({"mask"} & anywhere)}
-    kinds = {COLUMNS[name].kind for name in needed if name in COLUMNS}
-    if "trainer token" in kinds and "trainer_response_ids" in anywhere:
-        needed |= {"response_ids", "trainer_response_ids"}
-    for names in parts:
-        if not needed <= {*names}:
-            rulers = [name for name in names if name in COLUMNS and COLUMNS[name].kind == "token"] or list(names)
-            needed |= {"response_ids"} if "response_ids" in rulers else {*rulers[:1]}
-    return needed
-
-
-def _of_steps(run: Run, steps: set[int] | None) -> Run:
-    """The responses of these steps; a run that has no step column has none of them."""
-    if steps is None:
-        return run
-    if "step" not in run:
-        raise MissingColumnError("This run has no column step, so steps= cannot choose among its responses.")
-    return run.select(np.isin(run["step"], list(steps)))
+def _imported(place: Place, on_bad: OnBad | None) -> Run:
+    """A dump of another program; such are read from local paths only."""
+    if place.local is None:
+        raise InputError(
+            f"{place} is no run folder; copy a dump of another program to this machine, and give its path."
+        )
+    if not place.local.exists():
+        raise InputError(f"{place} does not exist; give the path of a run folder.")
+    return import_run(place.local, on_bad=on_bad)
 
 
 def _with_step(run: Run, step: int | None) -> Run:
@@ -150,33 +162,12 @@ def _claim_folder(folder: Path, content: dict[str, Any]) -> None:
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file; give a folder to write a run to.")
     folder.mkdir(parents=True, exist_ok=True)
-    if (folder / _HEADER).exists():
+    if (folder / HEADER).exists():
         return
     foreign = [entry.name for entry in folder.iterdir() if not _is_temporary(entry)]
-    if foreign and not (folder / _HEADER).exists():
+    if foreign and not (folder / HEADER).exists():
         raise InputError(f"{folder} holds other files ({min(foreign)}) and no run; give a new or an empty folder.")
-    _publish(folder / _HEADER, lambda file: file.write(json.dumps(content, indent=1).encode()), unique=True)
-
-
-def _header(folder: Path) -> dict[str, Any]:
-    """What `run.json` says, if it is a run that this version reads."""
-    try:
-        content = json.loads((folder / _HEADER).read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise CorruptFileError(f"{folder / _HEADER} is damaged ({error}); restore it to read the folder.") from error
-    return check_header(content, folder / _HEADER)
-
-
-def _parts(folder: Path) -> list[Path]:
-    """The finished parts of a run folder, in the order in which they are read."""
-    parts = [entry for entry in folder.iterdir() if _PART.fullmatch(entry.name)]
-    return sorted(parts, key=lambda part: (-1 if _label(part)[0] is None else _label(part)[0], _label(part)[1]))
-
-
-def _label(part: Path) -> tuple[int | None, int]:
-    """Step (None where a part holds several or none) and number of a part, from its name."""
-    step, number = re.findall(_PART, part.name)[0]
-    return (None if step == "any" else int(step)), int(number)
+    publish(folder / HEADER, lambda file: file.write(json.dumps(content, indent=1).encode()), unique=True)
 
 
 def _is_temporary(entry: Path) -> bool:
@@ -184,48 +175,12 @@ def _is_temporary(entry: Path) -> bool:
     return entry.name.startswith(".") and entry.name.endswith(".tmp")
 
 
-def _step_label(run: Run) -> str:
-    """What a part is called after: its step, or "any" where it has several or none."""
+def _step_of_all(run: Run) -> int | None:
+    """The one step of all responses; None where there are several or none."""
     steps = np.unique(run["step"]).tolist() if "step" in run else []
-    return f"{steps[0]:08d}" if len(steps) == 1 and steps[0] >= 0 else "any"
+    return int(steps[0]) if len(steps) == 1 and steps[0] >= 0 else None
 
 
-def _next_number(folder: Path, label: str) -> int:
-    """The number after those of the parts that have this label."""
-    taken = [_label(part)[1] for part in _parts(folder) if part.name.startswith(f"part-{label}-")]
-    return max(taken, default=-1) + 1
-
-
-def _publish(target: Path, fill: Callable[[IO[bytes]], Any], *, unique: bool = False) -> bool:
-    """Write a file so that it appears whole or not at all; False if another writer has the name.
-
-    The hidden file is made exclusively, so that of several writers only one holds a name at a time.
-    """
-    hidden = target.with_name(f".{target.name}{f'.{uuid.uuid4().hex}' if unique else ''}.tmp")
-    try:
-        file = hidden.open("xb")
-    except FileExistsError:
-        return False
-    try:
-        with file:
-            if target.exists():
-                return False
-            fill(file)
-            file.flush()
-            os.fsync(file.fileno())
-        hidden.replace(target)
-    finally:
-        hidden.unlink(missing_ok=True)
-    _flush_folder(target.parent)
-    return True
-
-
-def _flush_folder(folder: Path) -> None:
-    """Have the folder's list of names on the disk, too (on systems that can)."""
-    if os.name != "posix":
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def _next_number(folder: Path, step: int | None) -> int:
+    """The number after those of the parts of this step."""
+    return max((part.number for part in parts(Place.of(folder)) if part.step == step), default=-1) + 1

@@ -94,6 +94,19 @@ def test_truncated_and_foreign_npy_files_are_named(tmp_path: Path) -> None:
             read(tmp_path)
 
 
+def test_a_bad_step_is_left_out_if_allowed(tmp_path: Path) -> None:
+    for step in (1, 2, 3):
+        dump(tmp_path, f"_step_{step}", [[1, 1]])
+    (tmp_path / "prob_mask_step_2.npy").write_bytes(b"")
+    said: list[CorruptFileError] = []
+    assert read(tmp_path, on_bad=said.append)["step"].tolist() == [1, 3]
+    assert ["prob_mask_step_2.npy" in str(error) for error in said] == [True]
+    for step in (1, 3):
+        (tmp_path / f"prob_diff_step_{step}.npy").write_bytes(b"")
+    with pytest.raises(CorruptFileError, match="None of the 3 steps"):
+        read(tmp_path, on_bad=said.append)
+
+
 @given(runs())
 def test_jsonl_gives_back_every_value(run: Run) -> None:
     with TemporaryDirectory() as folder:

@@ -1,13 +1,13 @@
 """A .jsonl file with one response a line, the columns named as in a run.
 
-Values per token are lists, and null stands for a missing number or text. A first line with the one key "run" may hold
+Values per token are lists, and null stands for a missing number or text. Columns of other names are taken
+with a map from ours to theirs. A first line with the one key "run" may hold
 the sides and info: {"run": {"rollout": {...}, "trainer": {...}, "info": {...}}}.
 """
 
 import json
 import math
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,13 @@ import numpy as np
 
 from samepolicy.errors import CorruptFileError, InputError
 from samepolicy.records.arrow import from_header, header
+from samepolicy.records.dumps import USUAL, Options, json_lines, mapped
+from samepolicy.records.publish import publish_new
 from samepolicy.records.run import Run
+from samepolicy.records.source import tell
+
+MAPS = True
+"""The reader applies the column map itself."""
 
 
 def detect(path: Path) -> bool:
@@ -23,17 +29,18 @@ def detect(path: Path) -> bool:
     return path.is_file() and path.suffix == ".jsonl"
 
 
-def read(path: Path) -> Run:
+def read(path: Path, options: Options = USUAL) -> Run:
     """All responses of a file.
 
     Args:
         path: the file.
+        options: a column map, and who is told of a line that cannot be read; lines before it are kept then.
 
     Raises:
         CorruptFileError: a line that is no JSON object; the message has its number.
         InputError: no response, or a line with other columns than the first.
     """
-    lines = list(_lines(path))
+    lines = _whole_lines(path, options)
     head: Any = lines.pop(0)[1]["run"] if lines and set(lines[0][1]) == {"run"} else {}
     if not lines:
         raise InputError(f"{path} holds no response; give a file with one JSON object a line.")
@@ -44,7 +51,18 @@ def read(path: Path) -> Run:
             raise InputError(
                 f"Column {other} is not on every line of {path} (see line {number}); give it on all or none."
             )
-    return from_header(head, {name: [line[name] for _, line in lines] for name in names})
+    return from_header(head, mapped({name: [line[name] for _, line in lines] for name in names}, options))
+
+
+def _whole_lines(path: Path, options: Options) -> list[tuple[int, dict[str, Any]]]:
+    """Every line, or those before the first that cannot be read, if somebody is told of that."""
+    lines: list[tuple[int, dict[str, Any]]] = []
+    try:
+        for pair in json_lines(path):
+            lines.append(pair)
+    except CorruptFileError as error:
+        tell(error, options.on_bad)
+    return lines
 
 
 def write(run: Run, path: str | os.PathLike[str]) -> None:
@@ -64,43 +82,11 @@ def write(run: Run, path: str | os.PathLike[str]) -> None:
     {"mask": [true, false], "reward": 0.5}
     {"mask": [true], "reward": null}
     """
-    if Path(path).exists():
-        raise InputError(f"{path} exists already; give a new file name.")
     about = {key: value for key, value in header(run).items() if key in ("rollout", "trainer", "info") and value}
     columns = {name: [_plain(v) for v in column] for name, column in run.columns.items()}
     rows = [{name: values[i] for name, values in columns.items()} for i in range(len(run))]
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in ([{"run": about}] if about else []) + rows)
-    Path(path).write_text(text, encoding="utf-8")
-
-
-def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Each line that is not blank, with its number."""
-    with path.open(encoding="utf-8-sig") as file:
-        number = 0
-        try:
-            for number, text in enumerate(file, start=1):
-                if text.strip():
-                    yield number, _object(json.loads(text, object_pairs_hook=_once))
-        except UnicodeDecodeError as error:
-            raise CorruptFileError(f"{path} is not UTF-8 after line {number} ({error}); save it in UTF-8.") from error
-        except (ValueError, RecursionError) as error:
-            raise CorruptFileError(f"{path} has no JSON object on line {number} ({error}); mend that line.") from error
-
-
-def _object(value: Any) -> dict[str, Any]:
-    """The value, if it is a JSON object."""
-    if not isinstance(value, dict):
-        raise ValueError(f"it holds {type(value).__name__}")
-    return value
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object, if no name stands in it twice."""
-    names = [name for name, _ in pairs]
-    twice = next((name for name in names if names.count(name) > 1), None) if len({*names}) < len(names) else None
-    if twice is not None:
-        raise ValueError(f"it gives {twice!r} twice")
-    return dict(pairs)
+    publish_new(Path(path), lambda file: file.write(text.encode()))
 
 
 def _plain(entry: Any) -> Any:

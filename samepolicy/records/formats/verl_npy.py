@@ -11,8 +11,13 @@ from pathlib import Path
 
 import numpy as np
 
+from samepolicy.arrays import Ragged
 from samepolicy.errors import CorruptFileError, InputError, ShapeError
+from samepolicy.metrics import columns
+from samepolicy.records.dumps import USUAL, Options
+from samepolicy.records.publish import publish_new
 from samepolicy.records.run import Run
+from samepolicy.records.source import tell
 
 _NAME = re.compile(r"prob_(diff|mask)(?:_step_(\d{1,18}))?\.npy")
 
@@ -22,11 +27,12 @@ def detect(path: Path) -> bool:
     return path.is_dir() and any(_NAME.fullmatch(entry.name) for entry in path.iterdir())
 
 
-def read(path: Path) -> Run:
+def read(path: Path, options: Options = USUAL) -> Run:
     """All steps of a folder, in order.
 
     Args:
         path: the folder.
+        options: who is told of a step that cannot be read.
 
     Raises:
         InputError: a file without its partner, or files with and without a step side by side.
@@ -38,16 +44,75 @@ def read(path: Path) -> Run:
     steps = {match[2] for match in names}
     if None in steps and len(steps) > 1:
         raise InputError(f"{path} holds files with a step and files without; keep them in folders of their own.")
-    pairs = {step or "": _read_step(path, step) for step in sorted(steps, key=lambda step: int(step or 0))}
+    pairs: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+    for step in sorted(steps, key=lambda step: int(step or 0)):
+        try:
+            pairs[step or ""] = _read_step(path, step)
+        except CorruptFileError as error:
+            tell(error, options.on_bad)
+    if not pairs:
+        raise CorruptFileError(f"None of the {len(steps)} steps in {path} can be read; copy them again.")
     shapes = {step: list(diff.shape) for step, (diff, _) in pairs.items()}
     runs = [_run(step, diff, mask) for step, (diff, mask) in pairs.items()]
     return replace(Run.concat(runs), info={"source": "verl_npy", "shapes": shapes})
 
 
+def write(run: Run, path: Path) -> None:
+    """Write a run as a new folder with a pair of files for each step: what differs, float32, and the mask, bool.
+
+    Rows are padded to the shapes in `info["shapes"]` where the run brings them, else to the longest response.
+
+    Args:
+        run: with `prob_diff`, or with both sides' log-probs.
+        path: the folder to make.
+
+    Raises:
+        InputError: the folder is there already and not empty.
+        MissingColumnError: the run has neither.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     write(Run.from_lists(prob_diff=[[0.5, 0.25], [0.125]], step=[7, 7]), Path(folder) / "new")
+    ...     np.load(Path(folder) / "new" / "prob_diff_step_7.npy").tolist()
+    [[0.5, 0.25], [0.125, 0.0]]
+    """
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise InputError(f"{path} is there already; give a new folder.")
+    run = run if "prob_diff" in run else run.aligned()
+    diff = _difference(run)
+    path.mkdir(parents=True, exist_ok=True)
+    for step in np.unique(run["step"]).tolist() if "step" in run else [""]:
+        rows = np.arange(len(run)) if step == "" else np.flatnonzero(run["step"] == step)
+        valid = _padded(run.mask.take(rows), run.info.get("shapes", {}).get(str(step)))
+        values = _padded(diff.take(rows), list(valid.shape)).astype(np.float32)
+        end = f"_step_{step}.npy" if step != "" else ".npy"
+        for kind, array in (("diff", np.where(valid, values, np.float32(0))), ("mask", valid)):
+            publish_new(path / f"prob_{kind}{end}", lambda file, a=array: np.save(file, a))  # type: ignore[misc]
+
+
+def _difference(run: Run) -> Ragged:
+    """Absolute difference of the two probabilities of each token."""
+    if "prob_diff" in run:
+        found: Ragged = run["prob_diff"]
+        return found
+    with np.errstate(all="ignore"):
+        trainer, rollout = (np.exp(run[f"{side}_logp"].values) for side in ("trainer", "rollout"))
+        return Ragged(columns.prob_diff(trainer, rollout), run.offsets)
+
+
+def _padded(column: Ragged, shape: list[int] | None) -> np.ndarray:
+    """Rows of one length, zeros behind their end."""
+    longest = int(column.lengths.max(initial=0))
+    width = shape[1] if shape and shape[0] == len(column) and shape[1] >= longest else longest
+    found = np.zeros((len(column), width), dtype=column.values.dtype)
+    found[np.arange(width) < column.lengths[:, None]] = column.values
+    return found
+
+
 def _read_step(path: Path, step: str | None) -> tuple[np.ndarray, np.ndarray]:
     """The differences and the mask of one step, of one shape."""
     end = ".npy" if step is None else f"_step_{step}.npy"
-    diff, mask = (_load(path / f"prob_{kind}{end}") for kind in ("diff", "mask"))
+    diff, mask = (load(path / f"prob_{kind}{end}") for kind in ("diff", "mask"))
     if diff.shape != mask.shape or diff.ndim != 2:
         raise ShapeError(
             f"prob_diff{end} has shape {list(diff.shape)} and prob_mask{end} {list(mask.shape)} in {path}; "
@@ -62,7 +127,7 @@ def _run(step: str, diff: np.ndarray, mask: np.ndarray) -> Run:
     return run.with_columns(step=np.full(len(diff), int(step))) if step else run
 
 
-def _load(file: Path) -> np.ndarray:
+def load(file: Path) -> np.ndarray:
     """One array of numbers; nothing is ever unpickled, and a false size in the header reserves no memory."""
     if not file.is_file():
         partner = file.name.replace("mask", "diff") if "mask" in file.name else file.name.replace("diff", "mask")
