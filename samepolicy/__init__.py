@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from samepolicy.summary import measure as measure
     from samepolicy.summary import measure_batch as measure_batch
     from samepolicy.trend import trend as trend
+    from samepolicy.weights import WeightSync as WeightSync
     from samepolicy.whatif import whatif as whatif
 
 __version__ = "0.1.0"
@@ -61,6 +62,7 @@ _MODULE_OF = {
     "Summary": "samepolicy.summary",
     "Truncate": "samepolicy.corrections",
     "Veto": "samepolicy.corrections",
+    "WeightSync": "samepolicy.weights",
     "check": "samepolicy.diagnose",
     "diagnose": "samepolicy.diagnose",
     "engine": "samepolicy.engines.base",
