@@ -27,7 +27,7 @@ UNTHREADED = 8192
 
 def array_namespace(*arrays: Array) -> ModuleType:
     """The array-API namespace (NumPy's or torch's) that the arrays belong to."""
-    if all(type(x) is np.ndarray for x in arrays):
+    if {*map(type, arrays)} == {np.ndarray}:
         return _numpy
     return array_api_compat.array_namespace(*arrays)
 
@@ -116,7 +116,7 @@ def offsets_of(lengths: Int[np.ndarray, " sequences"]) -> Int[np.ndarray, " sequ
 
 def is_torch(x: Array) -> bool:
     """Whether x is a torch tensor (torch is not imported to find out)."""
-    return array_api_compat.is_torch_array(x)
+    return type(x) is not np.ndarray and array_api_compat.is_torch_array(x)
 
 
 def on_host(x: Array) -> bool:
@@ -187,6 +187,11 @@ def dot(x: Float[Array, " values"], y: Float[Array, " values"]) -> Any:
     return rows.sum() + x[cut:] @ y[cut:]
 
 
+def count_true(flags: Bool[Array, "..."]) -> Any:
+    """How many flags are true."""
+    return flags.count_nonzero() if is_torch(flags) else np.count_nonzero(flags)
+
+
 def bincount(bins: Int[Array, " values"], size: int) -> Int[Array, " size"]:
     """How many values fall into each of `size` bins."""
     if is_torch(bins):
@@ -222,6 +227,41 @@ def count_segments(flags: Bool[Array, " tokens"], offsets: Any) -> Int[Array, " 
     return running[ends[1:]] - running[ends[:-1]]
 
 
+class Segments:
+    """Sequences that are packed one after another, to pool any number of columns over each of them.
+
+    Args:
+        lengths: tokens of each sequence, int [sequences].
+    """
+
+    def __init__(self, lengths: Int[Array, " sequences"]) -> None:
+        self.lengths = lengths
+        if is_torch(lengths):
+            xp = array_namespace(lengths)
+            self.rows = xp.repeat(xp.arange(lengths.shape[0], device=lengths.device), lengths)
+        else:
+            self.filled = lengths > 0
+            self.starts = (np.cumsum(lengths) - lengths)[self.filled]
+
+    def pool(self, values: Float[Array, " tokens"], reduce: str) -> Float[Array, " sequences"]:
+        """Sum, mean or max of each sequence; NaN for one without tokens."""
+        if is_torch(values):
+            return self._pool_torch(values, reduce)
+        pooled = (np.maximum if reduce == "max" else np.add).reduceat(values, self.starts)
+        if len(pooled) < len(self.lengths):
+            found, pooled = pooled, np.full(len(self.lengths), np.nan)
+            pooled[self.filled] = found
+        return pooled / np.maximum(self.lengths, 1) if reduce == "mean" else pooled
+
+    def _pool_torch(self, values: Array, reduce: str) -> Array:
+        """`pool` on a torch device."""
+        xp = array_namespace(values)
+        out = xp.zeros(self.lengths.shape[0], dtype=values.dtype, device=values.device)
+        name = {"sum": "sum", "mean": "mean", "max": "amax"}[reduce]
+        out.scatter_reduce_(0, self.rows, values, name, include_self=False)
+        return xp.where(self.lengths > 0, out, xp.nan)
+
+
 def segment(
     values: Float[Array, " tokens"], lengths: Int[Array, " sequences"], reduce: str
 ) -> Float[Array, " sequences"]:
@@ -230,22 +270,4 @@ def segment(
     >>> segment(np.array([1.0, 2.0, 5.0]), np.array([2, 0, 1]), "mean").tolist()
     [1.5, nan, 5.0]
     """
-    if is_torch(values):
-        return _segment_torch(values, lengths, reduce)
-    filled = lengths > 0
-    out = np.full(len(lengths), np.nan)
-    if filled.any():
-        starts = (np.cumsum(lengths) - lengths)[filled]
-        ufunc = np.maximum if reduce == "max" else np.add
-        out[filled] = ufunc.reduceat(values, starts)
-    return out / np.maximum(lengths, 1) if reduce == "mean" else out
-
-
-def _segment_torch(values: Array, lengths: Array, reduce: str) -> Array:
-    """`segment` on a torch device."""
-    xp = array_namespace(values)
-    rows = xp.repeat(xp.arange(lengths.shape[0], device=values.device), lengths)
-    out = xp.zeros(lengths.shape[0], dtype=values.dtype, device=values.device)
-    name = {"sum": "sum", "mean": "mean", "max": "amax"}[reduce]
-    out.scatter_reduce_(0, rows, values, name, include_self=False)
-    return xp.where(lengths > 0, out, xp.nan)
+    return Segments(lengths).pool(values, reduce)

@@ -8,27 +8,32 @@ computed on.
 import functools
 import math
 import operator
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
-from jaxtyping import Int
 
 from samepolicy.arrays import (
     Array,
     array_namespace,
     count_segments,
-    is_torch,
+    count_true,
     on_host,
     to_bool,
     to_float,
     to_numpy,
     view,
 )
-from samepolicy.errors import InputError, ShapeError
+from samepolicy.errors import ShapeError
+from samepolicy.inputs import numbers, to_offsets
 
-TOKENS_HOST, TOKENS_DEVICE = 1 << 17, 1 << 18
+T = TypeVar("T")
+TOKENS_HOST, TOKENS_DEVICE = 80 << 10, 1 << 18
+THREADS = min(2, os.cpu_count() or 1)
+"""Threads that share the blocks in host memory: NumPy computes outside the interpreter's lock."""
 LIMITS = {"trainer_logp": (-math.inf, 0.0), "rollout_logp": (-math.inf, 0.0), "prob_diff": (0.0, 1.0)}
 """The smallest and the largest value that each of these columns can have."""
 SIDES = ("trainer_logp", "rollout_logp")
@@ -125,7 +130,20 @@ class Batch:
         """The valid tokens of one cut."""
         mask = to_bool(view(self.mask[rows]))
         valid = mask.sum(-1) if offsets is None else count_segments(mask, offsets)
-        return _set_aside({name: to_float(view(c[rows])[mask]) for name, c in self.columns.items()}, valid)
+        return _set_aside({name: view(c[rows])[mask] for name, c in self.columns.items()}, valid)
+
+    def each(self, function: Callable[[Block], T]) -> Iterator[T]:
+        """The function of every block in turn; threads share the blocks of a batch in host memory."""
+        cuts = list(self.cuts())
+
+        def work(cut: tuple[slice, Any]) -> T:
+            return function(self.block(*cut))
+
+        if len(cuts) < 2 or not on_host(self.mask):
+            yield from map(work, cuts)
+            return
+        with ThreadPoolExecutor(THREADS) as pool:
+            yield from pool.map(work, cuts)
 
     def cuts(self) -> Iterator[tuple[slice, Any]]:
         """Where to cut blocks of whole sequences: rows or tokens, and the sequences' offsets (None where padded)."""
@@ -145,21 +163,25 @@ class Batch:
 def _set_aside(columns: dict[str, Array], valid: Array) -> Block:
     """Count what is no log-prob and leave it out; the usual block has none and is passed on untouched."""
     sides = {name: columns[name] for name in SIDES if name in columns} or {"prob_diff": columns["prob_diff"]}
-    xp = array_namespace(valid, *sides.values())
     tokens = next(iter(sides.values())).shape[0]
-    empty = int(xp.count_nonzero(valid == 0))
-    counts = Counts(sequences=valid.shape[0], empty_sequences=empty, tokens=tokens, measured=tokens)
+    empty = int(count_true(valid == 0))
+    counts = Counts(sequences=valid.shape[0], empty_sequences=empty, tokens=tokens, measured=tokens, **_zeros(sides))
     if tokens == 0:
-        return Block(columns, valid, counts)
-    counts = replace(counts, **_zeros(sides))
+        return Block(_floats(columns), valid, counts)
     good = [_within(v, *LIMITS[n]) for n, v in sides.items() if not _clean(v, *LIMITS[n])]
     if not good:
-        return Block(columns, valid, counts)
+        return Block(_floats(columns), valid, counts)
     kept = functools.reduce(operator.and_, good)
-    missing = int(xp.count_nonzero(xp.isnan(sum(sides.values()))))
-    counts = replace(counts, measured=int(xp.count_nonzero(kept)), missing=missing, **_faults(sides))
+    total = sum(sides.values())
+    missing = int(count_true(array_namespace(total).isnan(total)))
+    counts = replace(counts, measured=int(count_true(kept)), missing=missing, **_faults(sides))
     offsets = np.concatenate([[0], np.cumsum(to_numpy(valid))])
-    return Block({n: c[kept] for n, c in columns.items()}, count_segments(kept, offsets), counts)
+    return Block(_floats({n: c[kept] for n, c in columns.items()}), count_segments(kept, offsets), counts)
+
+
+def _floats(columns: Mapping[str, Array]) -> dict[str, Array]:
+    """The columns in the widest float that there is."""
+    return {name: to_float(column) for name, column in columns.items()}
 
 
 def _clean(values: Array, low: float, high: float) -> bool:
@@ -176,7 +198,7 @@ def _within(values: Array, low: float, high: float) -> Array:
 def _zeros(sides: Mapping[str, Array]) -> dict[str, int]:
     """Exact zeros of each side's log-probs."""
     names = {n: n.removesuffix("_logp") for n in sides if n in SIDES}
-    return {f"zero_{side}": int(array_namespace(sides[n]).count_nonzero(sides[n] == 0)) for n, side in names.items()}
+    return {f"zero_{side}": int(count_true(sides[n] == 0)) for n, side in names.items()}
 
 
 def _faults(sides: Mapping[str, Array]) -> dict[str, int]:
@@ -184,65 +206,7 @@ def _faults(sides: Mapping[str, Array]) -> dict[str, int]:
     found = {}
     for name in (n for n in SIDES if n in sides):
         side, values = name.removesuffix("_logp"), sides[name]
-        xp = array_namespace(values)
-        finite = xp.isfinite(values)
-        found[f"nonfinite_{side}"] = values.shape[0] - int(xp.count_nonzero(finite))
-        found[f"positive_{side}"] = int(xp.count_nonzero(finite & (values > 0)))
+        finite = array_namespace(values).isfinite(values)
+        found[f"nonfinite_{side}"] = values.shape[0] - int(count_true(finite))
+        found[f"positive_{side}"] = int(count_true(finite & (values > 0)))
     return found
-
-
-def numbers(name: str, value: Array) -> Array:
-    """A torch tensor or NumPy array of real numbers as it is, and nested lists of them as NumPy.
-
-    Raises:
-        ShapeError: lists of different lengths.
-        InputError: text, dates, complex numbers and whatever else is no array of real numbers.
-
-    >>> numbers("mask", [[1, 0]])
-    array([[1, 0]])
-    """
-    if is_torch(value):
-        real = not value.dtype.is_complex
-    else:
-        value = _as_numpy(name, value)
-        bfloat16 = value.dtype.kind == "V" and value.dtype.type is not np.void
-        real = value.dtype.kind in "biuf" or bfloat16
-    if not real:
-        raise InputError(f"{name} must hold real numbers, but it is of type {value.dtype}; give an array of floats.")
-    return value
-
-
-def _as_numpy(name: str, value: Any) -> np.ndarray:
-    """NumPy for what is no tensor; a masked or missing (None) entry is NaN."""
-    if isinstance(value, np.ma.MaskedArray):
-        filled: np.ndarray = np.ma.filled(value.astype(np.float64), np.nan)
-        return filled
-    try:
-        array = np.asarray(value)
-    except ValueError as error:
-        raise ShapeError(f"{name} is a list of lists of different lengths; pad it, or pack it.") from error
-    try:
-        return array.astype(np.float64) if array.dtype.kind == "O" else array
-    except (TypeError, ValueError, OverflowError) as error:
-        raise InputError(f"{name} must hold real numbers, one for each place ({error}); give an array.") from error
-
-
-def to_offsets(offsets: Any, tokens: int) -> Int[np.ndarray, " sequences_and_1"]:
-    """Offsets as int64 in host memory, checked to cut exactly `tokens` packed values.
-
-    Raises:
-        ShapeError: offsets that are no whole numbers, do not rise from 0, or do not end at `tokens`.
-
-    >>> to_offsets([0, 2, 2, 3], 3).tolist()
-    [0, 2, 2, 3]
-    """
-    found = to_numpy(numbers("offsets", offsets))
-    whole = found.dtype.kind in "iuf" and bool((found == np.trunc(found)).all())
-    good = whole and found.ndim == 1 and len(found) > 0 and found[0] == 0 and found[-1] == tokens
-    if not good or (found[1:] < found[:-1]).any():
-        shown = f"they are {found[:4]} … {found[-1:]}" if found.ndim == 1 else f"their shape is {list(found.shape)}"
-        raise ShapeError(
-            f"Offsets must be whole numbers that rise from 0 to the number of packed tokens ({tokens}), but {shown}; "
-            "give where each sequence begins and the last ends (cu_seqlens)."
-        )
-    return found.astype(np.int64)

@@ -1,120 +1,133 @@
 """Reduce the blocks of a batch to the states of every statistic: where the tokens live, each derived column once."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from samepolicy.arrays import Array, array_namespace, is_torch, segment, to_numpy
+from samepolicy.arrays import Array, Segments, array_namespace, count_true, is_torch, to_numpy
 from samepolicy.blocks import Block, Counts
-from samepolicy.metrics import Metric, all_metrics, columns
+from samepolicy.metrics import Metric, all_metrics
+from samepolicy.plan import DerivedColumns, Key, Task, tasks_of, token_column
 from samepolicy.stats import Statistic
 
 PENDING = 16
 """Blocks in host memory whose states are merged together."""
-UNCHECKED = frozenset({"current_logp", "trainer_entropy", "advantage"})
-"""Columns whose values may be no number where both log-probs are."""
-SEQUENCE_SUFFIXES = ("_mean", "_sum", "_max")
 
 
-def token_column(parameter: str) -> str:
-    """The per-token column behind a metric's parameter."""
-    return parameter.rpartition("_")[0] if parameter.endswith(SEQUENCE_SUFFIXES) else parameter
+@dataclass(frozen=True)
+class Part:
+    """What a block comes to.
 
+    Attributes:
+        counts: what was seen in it.
+        clamped: values that a framework's own definition clamped.
+        states: the state of each statistic.
+        pooled: sums and maxima of columns over each sequence that has a token, float [sequences].
+    """
 
-def missing_columns(metric: Metric, given: Mapping[str, Any]) -> tuple[str, ...]:
-    """The run's own columns that a metric needs and the batch lacks."""
-    needs = (token_column(p) for p in metric.parameters)
-    return tuple(sorted({b for n in needs if n not in given for b in columns.base_columns(n) if b not in given}))
-
-
-class DerivedColumns(dict[str, Any]):
-    """Columns of a block; derived ones are computed when first asked for."""
-
-    def __missing__(self, name: str) -> Array:
-        self[name] = getattr(columns, name)(*(self[n] for n in columns.derivations()[name]))
-        return self[name]
+    counts: Counts
+    clamped: int
+    states: dict[Key, Array]
+    pooled: dict[str, Array]
 
 
 class Gathering:
     """Collects the states of all statistics over the blocks of one batch."""
 
-    def __init__(self, metrics: Iterable[Metric]) -> None:
-        self.token_metrics = [m for m in metrics if m.span == "token"]
-        self.sequence_metrics = [m for m in metrics if m.span == "sequence"]
-        self.needs = sorted({p for m in self.sequence_metrics for p in m.parameters})
-        self.unchecked = {m.name for m in (*self.token_metrics, *self.sequence_metrics) if _rests_on_unchecked(m)}
-        self.counts = Counts()
-        self.states: dict[tuple[str, type[Statistic]], list[Array]] = {}
-        self.sequences: dict[str, list[Array]] = {name: [] for name in self.needs}
-        self.blocks = 0
+    def __init__(self, metrics: Sequence[Metric], given: Iterable[str]) -> None:
+        tokens, sequences = (tuple(m for m in metrics if m.span == span) for span in ("token", "sequence"))
+        self.pools = {p: (token_column(p), p.rpartition("_")[2]) for m in sequences for p in m.parameters}
+        self.per_token = tasks_of(tokens, frozenset(given), kept=frozenset(column for column, _ in self.pools.values()))
+        self.per_sequence = tasks_of(sequences, frozenset(self.pools))
+        self.counts, self.clamped = Counts(), 0
+        self.states: dict[Key, list[Array]] = {}
+        self.pooled: dict[str, list[Array]] = {}
+        self.parts = 0
 
-    def add(self, block: Block) -> None:
-        """Reduce one block."""
-        self.counts += block.counts
-        found = DerivedColumns(block.columns)
-        self._reduce(self.token_metrics, found)
-        filled = block.lengths > 0
-        for name in self.needs:
-            column, _, how = name.rpartition("_")
-            self.sequences[name].append(segment(found[column], block.lengths, how)[filled])
-        self.blocks += 1
-        if self.blocks % PENDING == 0:
-            self._merge_host()
+    def reduce(self, block: Block) -> Part:
+        """What one block comes to; several threads may ask at once."""
+        with _infinities():
+            found = DerivedColumns(block.columns)
+            states, clamped = self._states(self.per_token, found)
+            segments = Segments(block.lengths[block.lengths > 0])
+            pooled = {name: segments.pool(found[column], how) for name, (column, how) in self.pools.items()}
+        return Part(block.counts, clamped, states, pooled)
 
-    def _reduce(self, metrics: Iterable[Metric], found: Mapping[str, Array]) -> None:
-        """The states of these metrics; two metrics that reduce the same array alike share the work."""
-        shared: dict[tuple[type[Statistic], str], Array] = {}
-        names: dict[int, str] = {}  # of the columns, which live as long as the block
-        for metric in metrics:
-            values = self._values(metric, found)
-            names = {id(c): n for n, c in found.items()} if len(found) != len(names) else names
-            column = names.get(id(values), metric.name)
-            for statistic in metric.statistics:
-                states = self.states.setdefault((metric.name, statistic), [])
-                if (statistic, column) not in shared:
-                    prior = states[0] if states and isinstance(states[0], np.ndarray) else None
-                    shared[statistic, column] = statistic.reduce(values, prior)
-                states.append(shared[statistic, column])
-
-    def _values(self, metric: Metric, found: Mapping[str, Array]) -> Any:
-        """A metric's values on one block, clamped where the metric says so, without those that are no number."""
-        values = metric.function(*(found[p] for p in metric.parameters))
-        if metric.clamp:
-            xp = array_namespace(values)
-            held = xp.clip(values, *metric.clamp)
-            self.counts += Counts(clamped=int(xp.count_nonzero(held != values)))
-            return held
-        if metric.name in self.unchecked:
-            return values[array_namespace(values).isfinite(values)]
-        return values
-
-    def _merge_host(self) -> None:
-        """Merge what waits in host memory; on a device everything waits for the single transfer at the end."""
-        for (_, statistic), states in self.states.items():
-            if isinstance(states[0], np.ndarray):
-                states[:] = [statistic.merge(np.stack(states))]
+    def add(self, part: Part) -> None:
+        """Take in what a block came to."""
+        self.counts += part.counts
+        self.clamped += part.clamped
+        for name, values in part.pooled.items():
+            self.pooled.setdefault(name, []).append(values)
+        self._collect(part.states)
+        self.parts += 1
+        if self.parts % PENDING == 0:
+            for (statistic, _), states in self.states.items():
+                if isinstance(states[0], np.ndarray):  # on a device everything waits for the single transfer at the end
+                    states[:] = [statistic.merge(np.stack(states))]
 
     def statistics(self) -> dict[str, tuple[Statistic, ...]]:
         """Reduce the sequences, bring every state to the host at once, and merge; one entry a metric."""
-        if self.blocks:
-            joined = {n: array_namespace(*parts).concat(parts) for n, parts in self.sequences.items()}
-            self._reduce(self.sequence_metrics, joined)
+        if self.pooled:
+            joined = {n: array_namespace(*parts).concat(parts) for n, parts in self.pooled.items()}
+            with _infinities():
+                states, clamped = self._states(self.per_sequence, joined)
+            self.clamped += clamped
+            self._collect(states)
         _to_host(self.states)
-        gathered: dict[str, tuple[Statistic, ...]] = {}
-        for metric in [*self.token_metrics, *self.sequence_metrics]:
-            parts = [self.states.get((metric.name, s), []) for s in metric.statistics]
-            merged = [s.merge(np.reshape(p, (len(p), s.SIZE))) for s, p in zip(metric.statistics, parts, strict=True)]
-            gathered[metric.name] = tuple(s(m) for s, m in zip(metric.statistics, merged, strict=True))
-        return {name: gathered[name] for name in all_metrics() if name in gathered}
+        merged = {key: key[0](key[0].merge(np.stack(states))) for key, states in self.states.items()}
+        found = {
+            t.metric.name: tuple(merged.get((s, t.columns), s.identity()) for s in t.metric.statistics)
+            for t in (*self.per_token, *self.per_sequence)
+        }
+        return {name: found[name] for name in all_metrics() if name in found}
+
+    def _states(self, tasks: Iterable[Task], found: dict[str, Array]) -> tuple[dict[Key, Array], int]:
+        """The states that the tasks ask for, and how many values were clamped; columns go when none needs them."""
+        states: dict[Key, Array] = {}
+        clamped = 0
+        for task in tasks:
+            if task.statistics:
+                values, held = _values(task, found)
+                clamped += held
+                for statistic in task.statistics:
+                    key = (statistic, task.columns)
+                    states[key] = statistic.reduce(values, self._prior(key))
+                del values
+            for name in task.frees:
+                del found[name]
+        return states, clamped
+
+    def _prior(self, key: Key) -> np.ndarray | None:
+        """A state of earlier values that lies in host memory."""
+        known = self.states.get(key)
+        return known[0] if known and isinstance(known[0], np.ndarray) else None
+
+    def _collect(self, states: dict[Key, Array]) -> None:
+        """Keep states for the next merge."""
+        for key, state in states.items():
+            self.states.setdefault(key, []).append(state)
 
 
-def _rests_on_unchecked(metric: Metric) -> bool:
-    """Whether a metric needs a column that may hold no number where both log-probs are."""
-    return not UNCHECKED.isdisjoint(b for p in metric.parameters for b in columns.base_columns(token_column(p)))
+def _infinities() -> np.errstate:
+    """An overflow to inf, and what follows from it, is a result here and no error."""
+    return np.errstate(over="ignore", divide="ignore", invalid="ignore")
 
 
-def _to_host(states: dict[Any, list[Array]]) -> None:
+def _values(task: Task, found: dict[str, Array]) -> tuple[Any, int]:
+    """A metric's values, clamped where the metric says so, without those that are no number; and how many were held."""
+    values = task.metric.function(*map(found.__getitem__, task.metric.parameters))
+    if task.metric.clamp:
+        held = array_namespace(values).clip(values, *task.metric.clamp)
+        return held, int(count_true(held != values))
+    if task.unchecked:
+        return values[array_namespace(values).isfinite(values)], 0
+    return values, 0
+
+
+def _to_host(states: dict[Key, list[Array]]) -> None:
     """Replace device states by host ones, with one transfer for all of them."""
     waiting = [s for parts in states.values() for s in parts if is_torch(s)]
     if not waiting:

@@ -12,9 +12,11 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from jaxtyping import Float
 
-from samepolicy.arrays import Array, array_namespace, bincount, dot, is_torch, vector
+from samepolicy.arrays import Array, array_namespace, bincount, count_true, dot, is_torch, vector
 
 State = np.ndarray
+SAFE = 300.0
+"""Largest size of a log-weight whose weight can be squared without over- or underflow."""
 CANCELLED = 1e-6
 """A spread below this share of the plain sum of squares is taken again around the mean, since digits cancel."""
 
@@ -109,12 +111,42 @@ class Moments(Statistic):
 
 def _spread(values: Float[Array, " values"], total: Any) -> Any:
     """Σ (x - mean)²: from the plain sum of squares where that keeps enough digits, else around the mean."""
-    squares = dot(values, values)
-    spread = squares - total * total / values.shape[0]
-    if not is_torch(values) and spread > CANCELLED * squares:
+    return _cospread(values, total, values, total)
+
+
+def _cospread(x: Float[Array, " values"], total_x: Any, y: Float[Array, " values"], total_y: Any) -> Any:
+    """Σ (x - mean x)(y - mean y): from the plain sum of products where that keeps enough digits."""
+    products, n = dot(x, y), x.shape[0]
+    spread = products - total_x * total_y / n
+    if not is_torch(x) and abs(spread) > CANCELLED * abs(products):
         return spread
-    centred = values - total / values.shape[0]
-    return dot(centred, centred)
+    return dot(x - total_x / n, y - total_y / n)
+
+
+class Mean(Statistic):
+    """Mean of values, where their spread is of no use: [count, sum].
+
+    >>> Mean.of(np.array([1.0, 2.0])).readouts()["mean"]
+    1.5
+    """
+
+    SIZE = 2
+
+    @staticmethod
+    def reduce(values: Float[Array, " values"], prior: State | None = None) -> Array:
+        """[count, sum of the values]."""
+        return vector(values, [values.shape[0], values.sum()])
+
+    @staticmethod
+    def merge(states: Float[State, "parts size"]) -> Float[State, " size"]:
+        """Sums add."""
+        total: State = states.sum(axis=0)
+        return total
+
+    def readouts(self) -> dict[str, float]:
+        """mean, and the count."""
+        n, total = self.state.tolist()
+        return {"mean": total / n if n else math.nan, "count": int(n)}
 
 
 class Share(Statistic):
@@ -129,8 +161,7 @@ class Share(Statistic):
     @staticmethod
     def reduce(values: Any, prior: State | None = None) -> Array:
         """[count, number of true values]."""
-        xp = array_namespace(values)
-        return vector(values, [values.shape[0], xp.count_nonzero(values)])
+        return vector(values, [values.shape[0], count_true(values)])
 
     @staticmethod
     def merge(states: Float[State, "parts size"]) -> Float[State, " size"]:
@@ -162,8 +193,8 @@ class Comoments(Statistic):
         if n == 0:
             return vector(x, [0.0] * 6)
         total_x, total_y = x.sum(), y.sum()
-        both = dot(x - total_x / n, y)
-        return vector(x, [n, total_x, total_y, _spread(x, total_x), _spread(y, total_y), both])
+        sums = [_spread(x, total_x), _spread(y, total_y), _cospread(x, total_x, y, total_y)]
+        return vector(x, [n, total_x, total_y, *sums])
 
     @staticmethod
     def merge(states: Float[State, "parts size"]) -> Float[State, " size"]:
@@ -193,13 +224,17 @@ class LogWeights(Statistic):
     SIZE = 4
 
     @staticmethod
-    def reduce(values: Float[Array, " values"], prior: State | None = None) -> Array:
-        """[count, max, Σ exp(lw - max), Σ exp(2(lw - max))]."""
-        if values.shape[0] == 0:
-            return vector(values, [0.0, -math.inf, 0.0, 0.0])
-        top = values.max()
-        weights = array_namespace(values).exp(values - top)
-        return vector(values, [values.shape[0], top, weights.sum(), dot(weights, weights)])
+    def reduce(values: Any, prior: State | None = None) -> Array:
+        """[count, max, Σ exp(lw - max), Σ exp(2(lw - max))] of log-weights, or of a pair of log-weights and weights."""
+        logs, weights = values if isinstance(values, tuple) else (values, None)
+        if logs.shape[0] == 0:
+            return vector(logs, [0.0, -math.inf, 0.0, 0.0])
+        top = logs.max()
+        if weights is None or is_torch(logs) or abs(top) > SAFE:
+            weights, scale = array_namespace(logs).exp(logs - top), 1.0
+        else:
+            scale = math.exp(-top)
+        return vector(logs, [logs.shape[0], top, scale * weights.sum(), scale * scale * dot(weights, weights)])
 
     @staticmethod
     def merge(states: Float[State, "parts size"]) -> Float[State, " size"]:
@@ -241,20 +276,21 @@ class Histogram(Statistic):
     BINS = (HIGH - LOW) * PER_OCTAVE
     SIZE = BINS + 3
 
-    @classmethod
-    def bins(cls, values: Float[Array, " values"]) -> Array:
-        """Bin of each value, 0 … BINS + 1, cut from the bits of the float: its exponent and first six mantissa bits."""
-        xp = array_namespace(values)
-        double = values.dtype == xp.float64
-        bias, mantissa = (1023, 52) if double else (127, 23)
-        bits = values.view(xp.int64 if double else xp.int32) >> (mantissa - 6)
-        return (bits - ((bias + cls.LOW) * cls.PER_OCTAVE - 1)).clip(0, cls.BINS + 1)
-
     @staticmethod
     def reduce(values: Float[Array, " values"], prior: State | None = None) -> Array:
-        """[count, values in each bin]."""
-        counts = bincount(Histogram.bins(values), Histogram.BINS + 2)
-        return vector(values, [values.shape[0]], counts)
+        """[count, values below, in each bin, and above], cut from the bits of each value as float32.
+
+        Its exponent and the first six bits of its mantissa, read as one whole number, are the bin that it falls into.
+        """
+        xp, bins = array_namespace(values), 256 * Histogram.PER_OCTAVE
+        bits = xp.astype(values, xp.float32).view(xp.int32)
+        bits >>= 23 - 6
+        bits &= bins - 1  # without the sign
+        counts = bincount(bits, bins)
+        first = (127 + Histogram.LOW) * Histogram.PER_OCTAVE
+        last = first + Histogram.BINS
+        counts[first - 1], counts[last] = counts[:first].sum(), counts[last:].sum()
+        return vector(values, [values.shape[0]], counts[first - 1 : last + 1])
 
     @staticmethod
     def merge(states: Float[State, "parts size"]) -> Float[State, " size"]:

@@ -7,17 +7,16 @@ the host.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
-
-import numpy as np
 
 from samepolicy.arrays import Array
 from samepolicy.blocks import SIDES, Batch, Counts
 from samepolicy.errors import InputError, MissingColumnError
-from samepolicy.gathering import UNCHECKED, Gathering, missing_columns
+from samepolicy.gathering import Gathering
 from samepolicy.metrics import Metric, all_metrics
 from samepolicy.names import flat_names, metrics_of
+from samepolicy.plan import UNCHECKED, missing_columns
 from samepolicy.records.run import Run
 from samepolicy.stats import Statistic
 
@@ -191,12 +190,11 @@ def reduce_batch(batch: Batch, wanted: Sequence[Metric]) -> Summary:
     needs = {m.name: missing_columns(m, batch.columns) for m in wanted}
     missing = {name: lacking for name, lacking in needs.items() if lacking}
     metrics = [m for m in wanted if m.name not in missing]
-    gathering = Gathering(metrics)
-    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):  # an overflow to inf is a result here
-        for rows, offsets in batch.cuts():
-            gathering.add(batch.block(rows, offsets))
-        statistics = gathering.statistics()
-    return Summary(gathering.counts, statistics, missing)
+    gathering = Gathering(metrics, batch.columns)
+    for part in batch.each(gathering.reduce):
+        gathering.add(part)
+    statistics = gathering.statistics()
+    return Summary(replace(gathering.counts, clamped=gathering.clamped), statistics, missing)
 
 
 def _add(a: tuple[Statistic, ...] | None, b: tuple[Statistic, ...] | None) -> tuple[Statistic, ...]:

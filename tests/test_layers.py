@@ -11,8 +11,8 @@ import samepolicy
 
 ROOT = Path(samepolicy.__file__).parent
 LAYERS = (
-    ("errors", "arrays", "ratio", "stats", "pareto", "blocks"),
-    ("metrics", "gathering", "kl", "corrections"),
+    ("errors", "arrays", "inputs", "ratio", "stats", "pareto", "blocks"),
+    ("metrics", "plan", "gathering", "kl", "corrections"),
     ("records", "vocabulary", "names", "summary", "grouping", "health", "trend", "distributed", "structure"),
     ("monitor", "whatif", "engines", "weights"),
     ("layers", "floor", "causes", "semantics"),

@@ -6,12 +6,16 @@ Metrics share them: within a block of tokens each is computed once, whichever me
 import inspect
 from functools import cache
 
-from jaxtyping import Float
+import numpy as np
+from jaxtyping import Bool, Float
 
 from samepolicy import ratio as policies
-from samepolicy.arrays import Array, array_namespace
+from samepolicy.arrays import Array, array_namespace, is_torch
 
 Tokens = Float[Array, " tokens"]
+
+SUBNORMAL = 1e-290
+"""Below this a probability has lost digits, or is about to."""
 
 
 def log_ratio(trainer_logp: Tokens, rollout_logp: Tokens) -> Tokens:
@@ -34,9 +38,14 @@ def abs_log_ratio(log_ratio: Tokens) -> Tokens:
     return array_namespace(log_ratio).abs(log_ratio)
 
 
-def ratio(log_ratio: Tokens) -> Tokens:
+def ratio_minus_1(log_ratio: Tokens) -> Tokens:
+    """ρ - 1 = expm1(d), which keeps its digits where the policies nearly agree."""
+    return array_namespace(log_ratio).expm1(log_ratio)
+
+
+def ratio(log_ratio: Tokens, ratio_minus_1: Tokens) -> Tokens:
     """ρ = exp(d), the importance ratio π_trainer/π_rollout."""
-    return array_namespace(log_ratio).exp(log_ratio)
+    return _cheaply(ratio_minus_1 + 1, log_ratio, inexact=log_ratio < -1)
 
 
 def mult_ratio(ratio: Tokens) -> Tokens:
@@ -44,9 +53,9 @@ def mult_ratio(ratio: Tokens) -> Tokens:
     return array_namespace(ratio).maximum(ratio, 1 / ratio)
 
 
-def trainer_prob(trainer_logp: Tokens) -> Tokens:
+def trainer_prob(trainer_logp: Tokens, rollout_prob: Tokens, ratio: Tokens) -> Tokens:
     """Probability that the trainer gives the sampled token."""
-    return array_namespace(trainer_logp).exp(trainer_logp)
+    return _cheaply(rollout_prob * ratio, trainer_logp, inexact=rollout_prob < SUBNORMAL)
 
 
 def rollout_prob(rollout_logp: Tokens) -> Tokens:
@@ -59,10 +68,17 @@ def prob_diff(trainer_prob: Tokens, rollout_prob: Tokens) -> Tokens:
     return array_namespace(trainer_prob).abs(trainer_prob - rollout_prob)
 
 
+def _cheaply(found: Tokens, logarithm: Tokens, *, inexact: Bool[Array, " tokens"]) -> Tokens:
+    """exp(logarithm), already found but for the inexact places: an exponential costs as much as ten other steps."""
+    if is_torch(found):
+        return array_namespace(found).where(inexact, logarithm.exp(), found)
+    return np.exp(logarithm, out=found, where=inexact)
+
+
 @cache
 def derivations() -> dict[str, tuple[str, ...]]:
     """Name of every derived column, and the columns that it is derived from."""
-    found = {n: f for n, f in globals().items() if inspect.isfunction(f) and f.__module__ == __name__}
+    found = {n: f for n, f in globals().items() if inspect.isfunction(f) and f.__module__ == __name__ and n[0] != "_"}
     return {n: tuple(inspect.signature(f).parameters) for n, f in found.items() if n != "derivations"}
 
 

@@ -1,5 +1,7 @@
 """What importance weights between the policies are worth: their spread, effective sample size and tail. All raw."""
 
+import math
+
 from jaxtyping import Bool, Float
 
 from samepolicy.arrays import Array, array_namespace
@@ -66,41 +68,42 @@ def ratio_below(ratio: Tokens) -> Flags:
 
 
 @metric(unit="share", ideal=0.0, span="token", statistic=Share)
-def ratio_far(mult_ratio: Tokens) -> Flags:
+def ratio_far(abs_log_ratio: Tokens) -> Flags:
     """Share of tokens whose probabilities differ by more than a factor of 2, either way.
 
-    max(ρ, 1/ρ) > 2.
+    max(ρ, 1/ρ) > 2, that is abs d > log 2.
 
     Args:
-        mult_ratio: max(ρ, 1/ρ), float [tokens].
+        abs_log_ratio: size of log π_trainer - log π_rollout, float [tokens].
 
     Returns:
         Flags, bool [tokens].
 
-    >>> ratio_far(np.array([1.0, 2.5]))
+    >>> ratio_far(np.log([1.0, 2.5]))
     array([False,  True])
     """
-    return mult_ratio > FAR
+    return abs_log_ratio > math.log(FAR)
 
 
 @metric(unit="share", ideal=1.0, span="token", statistic=LogWeights, read=("ess", "count"))
-def ess_token(log_ratio: Tokens) -> Tokens:
+def ess_token(log_ratio: Tokens, ratio: Tokens) -> tuple[Tokens, Tokens]:
     """Effective sample size of the raw token weights, as a share of the tokens.
 
     (Σρ)² / (n Σρ²), in (0, 1]: how many equally weighted tokens the weighted ones are worth.
 
     Args:
         log_ratio: log π_trainer - log π_rollout of each sampled token, float [tokens].
+        ratio: ρ, float [tokens].
 
     Returns:
-        Log-weights, float [tokens], reduced to the share.
+        Log-weights and weights, float [tokens], reduced to the share.
 
     Reference: Kish, "Survey Sampling" (1965).
 
-    >>> ess_token(np.array([0.0]))
-    array([0.])
+    >>> ess_token(np.array([0.0]), np.array([1.0]))
+    (array([0.]), array([1.]))
     """
-    return log_ratio
+    return log_ratio, ratio
 
 
 @metric(unit="share", ideal=1.0, span="sequence", statistic=LogWeights, read=("ess", "count"))

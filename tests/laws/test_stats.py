@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
 from samepolicy.pareto import Tail
-from samepolicy.stats import Comoments, Histogram, LogWeights, Moments, Share, Statistic
+from samepolicy.stats import Comoments, Histogram, LogWeights, Mean, Moments, Share, Statistic
 
 values = st.lists(st.floats(-20, 5, allow_subnormal=False), min_size=0, max_size=40).map(np.array).map(np.float64)
-SCALAR = [Moments, LogWeights, Histogram, Tail, Share]
+SCALAR = [Moments, Mean, LogWeights, Histogram, Tail, Share]
 
 
 def make(kind: type[Statistic], x: np.ndarray) -> Statistic:
@@ -102,8 +102,8 @@ def test_float32_values_fall_into_the_same_bins():
     import torch
 
     x = np.random.default_rng(3).lognormal(-4, 2, 1000).astype(np.float32)
-    half = np.asarray(Histogram.bins(torch.from_numpy(x)))
-    assert np.array_equal(half, Histogram.bins(x.astype(np.float64)))
+    single = Histogram.of(torch.from_numpy(x)).state
+    assert np.array_equal(single, Histogram.of(x.astype(np.float64)).state)
 
 
 test_float32_values_fall_into_the_same_bins = pytest.mark.full(test_float32_values_fall_into_the_same_bins)
