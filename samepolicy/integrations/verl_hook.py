@@ -24,7 +24,6 @@ from samepolicy.monitor.writer import Once, Writer
 if TYPE_CHECKING:
     from samepolicy.monitor import Monitor
     from samepolicy.monitor.folders import Claim
-    from samepolicy.records.side import Side
 
 MARK = "samepolicy_hook"
 """Attribute of what stands in verl's place."""
@@ -51,8 +50,18 @@ class Hook:
             wanted = switches.read(config)
             for fault in wanted.faults():
                 self.say(fault, level=logging.ERROR if wanted.bypass else logging.WARNING)
+            if wanted.asked and wanted.monitor is None:  # the whole monitor says it itself
+                self._doubt(config)
         except Exception as error:
             self.say(f"the switches could not be read ({error}).")
+
+    def _doubt(self, config: Any) -> None:
+        """Say once what of the settings speaks against the pair."""
+        from samepolicy.integrations.verl_sides import rollout_side, trainer_side
+        from samepolicy.monitor.settings import doubts
+
+        for sentence in doubts(rollout=rollout_side(config), trainer=trainer_side(config)).values():
+            self.say(f"{sentence}.")
 
     def step(self, data: Any, trainer: Any) -> dict[str, float]:
         """Our metrics of one step; empty where nothing is asked for, and raises nothing."""
@@ -104,10 +113,12 @@ class Hook:
         if wanted.monitor is None:
             return {}
         if self._monitor is None:
+            from samepolicy.integrations.verl_sides import rollout_side, trainer_side
             from samepolicy.monitor import Monitor
 
             grid = {"grid": None} if wanted.token_level else {}
-            self._monitor = Monitor(**{**wanted.monitor, **grid}, rollout=rollout_side(config), trainer=trainer_side())
+            sides: dict[str, Any] = {"rollout": rollout_side(config), "trainer": trainer_side(config)}
+            self._monitor = Monitor(**{**wanted.monitor, **grid}, **sides)
         return self._monitor(step=step, **ours.columns(data))
 
     def flush(self) -> None:
@@ -180,28 +191,3 @@ def _self(frame: FrameType) -> Any:
 def _save(claim: "Claim", batch: dict[str, Any], step: int) -> None:
     """Write a step's pair of files, in the background."""
     prob_diff.save_pair(claim.folder(), prob_diff.difference(**batch), to_bool(batch["mask"]), step=step)
-
-
-def rollout_side(config: Any) -> "Side":
-    """What verl's configuration declares about the rollout."""
-    from samepolicy.records.side import Sampling, Side
-
-    told = switches.look(config, "actor_rollout_ref.rollout", {})
-    given = {name: switches.look(told, name) for name in ("temperature", "top_p", "top_k")}
-    given["top_k"] = max(int(given["top_k"]), 0) if given["top_k"] is not None else None
-    kept = {name: value for name, value in given.items() if value is not None}
-    text = {"engine": "name", "dtype": "dtype"}
-    named: dict[str, Any] = {
-        ours_: str(v) for ours_, theirs in text.items() if (v := switches.look(told, theirs)) is not None
-    }
-    model = switches.look(config, "actor_rollout_ref.model.path")
-    return Side(**named, model=None if model is None else str(model), sampling=Sampling(**kept) if kept else None)
-
-
-def trainer_side() -> "Side":
-    """What is known of verl's trainer; its arithmetic depends on the strategy and is not guessed."""
-    from verl import __version__
-
-    from samepolicy.records.side import Side
-
-    return Side(framework=f"verl {__version__}")

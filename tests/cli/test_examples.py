@@ -26,14 +26,17 @@ SAYS = {
         "step 5: k3 0.12, 6 alarms on",
         "  8: mean abs d 0.36 nats",
     ],
+    "trl_grpo": ["step 1: 2 alarms on", "72 tokens recorded"],
 }
+NEEDS_TORCH = ("trl_grpo",)
+CASES = [pytest.param(s, id=s.stem, marks=[pytest.mark.full] if s.stem in NEEDS_TORCH else []) for s in SCRIPTS]
 
 
 def test_every_example_is_known():
     assert [script.stem for script in SCRIPTS] == sorted(SAYS)
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+@pytest.mark.parametrize("script", CASES)
 def test_it_runs(script: Path, capsys: pytest.CaptureFixture[str]):
     assert len(script.read_text("utf-8").splitlines()) < 120
     runpy.run_path(str(script), run_name="__main__")
