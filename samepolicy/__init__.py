@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from samepolicy.diagnose import check as check
     from samepolicy.diagnose import diagnose as diagnose
     from samepolicy.engines.base import engine as engine
+    from samepolicy.fleet import measure_files as measure_files
     from samepolicy.grouping import measure_by as measure_by
     from samepolicy.monitor import Monitor as Monitor
     from samepolicy.ratio import log_ratio as log_ratio
@@ -71,6 +72,7 @@ _MODULE_OF = {
     "measure": "samepolicy.summary",
     "measure_batch": "samepolicy.summary",
     "measure_by": "samepolicy.grouping",
+    "measure_files": "samepolicy.fleet",
     "prune": "samepolicy.records.prune",
     "read": "samepolicy.records.store",
     "stream": "samepolicy.records.stream",

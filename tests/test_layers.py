@@ -14,7 +14,7 @@ LAYERS = (
     ("errors", "arrays", "inputs", "ratio", "stats", "pareto", "blocks"),
     ("metrics", "plan", "gathering", "kl", "corrections"),
     ("records", "vocabulary", "names", "summary", "grouping", "health", "trend", "distributed", "structure"),
-    ("monitor", "whatif", "engines", "weights"),
+    ("monitor", "whatif", "engines", "fleet", "weights"),
     ("layers", "floor", "causes", "semantics"),
     ("diagnose", "paths"),
     ("report",),

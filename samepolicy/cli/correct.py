@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin,
 import typer
 from typer.core import TyperCommand
 
-from samepolicy.cli import options, output
+from samepolicy.cli import choices, options, output
 from samepolicy.cli.options import UsageError
+from samepolicy.cli.skipped import Skipped
 from samepolicy.errors import InputError
 
 if TYPE_CHECKING:
@@ -84,6 +85,10 @@ def command(
     divide_by: Annotated[
         Literal["mask", "kept"], typer.Option(help="What the loss divides by: all sampled tokens, or those kept.")
     ] = "mask",
+    steps: choices.Steps = None,
+    samples: choices.Samples = None,
+    finish_reason: choices.Reasons = None,
+    skip_bad: choices.SkipBad = False,
     plots: Annotated[Path | None, typer.Option(help="A new .html file to write the figures to.")] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Show the responses that lose most one by one, with what is known of them.")
@@ -105,16 +110,22 @@ def command(
     asked = _ASKED.get(())
     rules = [rule for one in asked for rule in _rules(one)]
     sweeps = [one.name for one in asked if one.sweep] or (["tis", "mis"] if plots else [])
+    skipped = Skipped() if skip_bad else None
     with output.progress(quiet=as_json) as tell:
         tell(f"correcting {run}", 0, 1)
-        found = whatif(stream(run, columns=LOADED), rules or None, sweeps=sweeps, divide_by=divide_by)
+        asks = choices.where(steps, samples, finish_reason)
+        chosen: dict[str, Any] = {f: getattr(asks, f) for f in ("steps", "samples", "finish_reasons")}
+        found = whatif(
+            stream(run, columns=LOADED, on_bad=skipped, **chosen), rules or None, sweeps=sweeps, divide_by=divide_by
+        )
     if plots is not None:
         from samepolicy.report.figures import page
 
         with plots.open("x", encoding="utf-8") as file:
             file.write(page(found))
         output.note(f"The figures are in {plots}.")
-    output.show(view.whatif(found, everything=everything), found.as_dict(), as_json=as_json)
+    value = found.as_dict() | ({"skipped": skipped.sentences} if skipped else {})
+    output.show(view.whatif(found, everything=everything), value, as_json=as_json)
 
 
 def _refuse(plots: Path | None) -> None:

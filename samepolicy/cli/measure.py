@@ -1,76 +1,97 @@
 """`samepolicy measure`."""
 
-from functools import reduce
-from operator import add
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from samepolicy.cli import options, output
+from samepolicy.cli import choices, options, output
+from samepolicy.cli.skipped import Skipped
+from samepolicy.errors import InputError
 
 if TYPE_CHECKING:
+    from samepolicy.fleet import Measured, Plan, Way
     from samepolicy.health import Reading
-    from samepolicy.records.run import Run
-    from samepolicy.summary import Summary
+
+SPREAD = "Large runs"
+"""Where help lists what is about how a run is read."""
 
 Runs = Annotated[
-    list[Path], typer.Argument(metavar="RUN", help="Run folders, or dumps of other programs; several are merged.")
+    list[Path],
+    typer.Argument(metavar="RUN", help="Run folders or their URLs, or dumps of other programs; several are merged."),
 ]
 By = Annotated[
     str | None,
     typer.Option(help="Measure groups apart, too: by step, position, probability, turn, version, finish_reason, …"),
 ]
 Names = Annotated[str, typer.Option(help="A framework whose own keys to give beside, such as verl.")]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        min=1, rich_help_panel=SPREAD, help="Processes, one core each; as many as the run is worth unless given."
+    ),
+]
+On = Annotated[
+    Literal["ray"] | None,
+    typer.Option("--on", rich_help_panel=SPREAD, help="Measure on a Ray cluster: that of RAY_ADDRESS, or a local one."),
+]
+Resume = Annotated[
+    Path | None,
+    typer.Option(rich_help_panel=SPREAD, help="A file that keeps what is measured, to go on from if interrupted."),
+]
 
 
 def command(
     runs: Runs,
     by: By = None,
     names: Names = "samepolicy",
+    steps: choices.Steps = None,
+    samples: choices.Samples = None,
+    finish_reason: choices.Reasons = None,
+    skip_bad: choices.SkipBad = False,
+    workers: Workers = None,
+    on: On = None,
+    resume: Resume = None,
     everything: options.Everything = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Measure how far apart the two sides of recorded runs are; needs no model."""
-    from samepolicy.records.store import read
+    """Measure how far apart the two sides of recorded runs are; needs no model.
+
+    A run folder is read shard by shard on all cores, so it may be larger than memory. The numbers do not depend on how
+    the work is spread.
+    """
+    from samepolicy.fleet import Measured, plan_of
     from samepolicy.report import data, measures
-    from samepolicy.summary import measure
 
-    loaded, summaries, parts = [], [], []
+    if resume and len(runs) > 1:
+        raise InputError("--resume keeps one run's measurement, but several are given; measure them one by one.")
+    skipped, where = Skipped() if skip_bad else None, choices.where(steps, samples, finish_reason)
+    found = Measured()
     with output.progress(quiet=as_json) as tell:
-        for i, path in enumerate(runs):
-            tell(f"measuring {path}", i, len(runs))
-            run = read(path)
-            summaries.append(measure(run, names=names))
-            parts.append(_groups(run, by, names))
-            loaded.append(run.without(*run.columns))
-    found, groups = reduce(add, summaries), _merged(parts) if by else None
-    readings = _readings(found, loaded)
-    view = measures.summary(found, readings, groups, by=by or "", everything=everything, names=names)
-    output.show(view, data.of_summary(found, groups=groups, by=by or "", names=names), as_json=as_json)
+        for path in runs:
+            tell(f"looking at {path}", 0, 1)
+            plan = plan_of(path, by=by, names=names, where=where, on_bad=skipped)
+            found += plan.run(_way(plan, workers, on), tell=tell, resume=resume)
+    summary, groups = found.summary, found.groups if by else None
+    view = measures.summary(summary, _readings(found), groups, by=by or "", everything=everything, names=names)
+    value: dict[str, Any] = data.of_summary(summary, groups=groups, by=by or "", names=names)
+    output.show(view, value | ({"skipped": skipped.sentences} if skipped else {}), as_json=as_json)
 
 
-def _groups(run: "Run", by: str | None, names: str) -> "dict[str, Summary]":
-    """The groups of one run; none where none are asked for."""
-    from samepolicy.grouping import measure_by
+def _way(plan: "Plan", workers: int | None, on: str | None) -> "Way":
+    """How to spread a run's shards."""
+    if on == "ray":
+        from samepolicy.integrations.ray import cluster
 
-    return measure_by(run, by, names=names) if by else {}
+        return cluster(workers)
+    from samepolicy.fleet import processes
 
-
-def _merged(parts: "list[dict[str, Summary]]") -> "dict[str, Summary]":
-    """The groups of all runs together, label by label."""
-    merged: dict[str, Summary] = {}
-    for part in parts:
-        for label, group in part.items():
-            merged[label] = merged[label] + group if label in merged else group
-    return merged
+    return plan.usual_way() if workers is None else processes(workers)
 
 
-def _readings(found: "Summary", runs: "list[Run]") -> "tuple[Reading, ...]":
+def _readings(found: "Measured") -> "tuple[Reading, ...]":
     """The values beside usual ranges; those for one dtype only where all runs declare the same."""
     from samepolicy.health import judge
-    from samepolicy.records.declared import dtype_of
 
-    declared = {(dtype_of(run.rollout), dtype_of(run.trainer)) for run in runs}
-    rollout, trainer = declared.pop() if len(declared) == 1 else (None, None)
-    return judge(found, rollout_dtype=rollout, trainer_dtype=trainer)
+    rollout, trainer = next(iter(found.dtypes)) if len(found.dtypes) == 1 else (None, None)
+    return judge(found.summary, rollout_dtype=rollout, trainer_dtype=trainer)

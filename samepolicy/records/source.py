@@ -12,6 +12,7 @@ import numpy as np
 
 from samepolicy.arrays import Ragged
 from samepolicy.errors import CorruptFileError, InputError
+from samepolicy.records import lineup
 from samepolicy.records.arrow import from_header
 from samepolicy.records.attempts import ATTEMPT
 from samepolicy.records.merge import check_sides
@@ -83,7 +84,10 @@ class Source:
         offsets = run.offsets
         per_token = Ragged(np.full(int(offsets[-1]), np.nan), offsets)
         single = np.full(len(run), np.nan)
-        tokens = {n: per_token for n in lacking if COLUMNS[n].kind == "token" and not COLUMNS[n].wide}
+        cuts = lineup.offsets(run.columns, "trainer token")
+        trainers = Ragged(np.full(int(cuts[-1]), np.nan), cuts)
+        kinds = {"token": per_token, "trainer token": trainers}
+        tokens = {n: kinds[COLUMNS[n].kind] for n in lacking if COLUMNS[n].kind in kinds and not COLUMNS[n].wide}
         return run.with_columns(**tokens, **{n: single for n in lacking if COLUMNS[n].kind == "response"})
 
 
