@@ -1,6 +1,9 @@
 """`samepolicy diagnose`."""
 
-from typing import Annotated, ClassVar
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
 
 import typer
 
@@ -11,27 +14,37 @@ EPILOG = engines.EPILOG.format(how="--NAME or --trainer-NAME")
 
 
 class CLASS(engines.EngineCommand):
-    """Takes the trainer's options."""
+    """Takes the trainer's options, and several folders behind one `--checkpoints`."""
 
     sides: ClassVar[tuple[str, ...]] = ("trainer", "")
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Say the switch before every folder, as the parser wants it."""
+        return super().parse_args(ctx, list(_repeated(args, "--checkpoints")))
 
 
 def command(
     run: options.RunFolder,
     trainer: Annotated[
-        str | None, typer.Option(help="The trainer's model as kind:path; scores what the verdict lacks.")
+        str | None, typer.Option(help="The trainer's model as kind:path; scores what the verdict and the causes lack.")
     ] = None,
     trainer_dtype: Annotated[str | None, typer.Option(help="The trainer's dtype, such as bfloat16.")] = None,
+    checkpoints: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="DIR…", help="Earlier weights of the trainer, or a folder of such; tried as stale weights."
+        ),
+    ] = None,
     device: options.Device = None,
     trust_remote_code: options.Trust = False,
     out: options.Out = None,
     everything: options.Everything = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Say whether the two sides of a recorded run are the same policy, and what the answer rests on.
+    """Say whether the two sides of a recorded run are the same policy, and if not why.
 
     With the trainer's model, its log-probs are scored where the run has none, and so is what tells how large rounding
-    is on these tokens.
+    is on these tokens; and the run is scored again under other settings until the gap closes, which names the cause.
     """
     from samepolicy.diagnose import diagnose
     from samepolicy.engines.base import engine
@@ -40,14 +53,59 @@ def command(
 
     folders.refuse(out)
     recorded = read(run)
+    earlier = kept(checkpoints or (), trainer)
     shared = {"device": device, "trust_remote_code": trust_remote_code}
     chosen = engines.choices("trainer", dtype=trainer_dtype, **shared)
-    if trainer is None and chosen:
-        raise InputError("Options of an engine need an engine; give --trainer as kind:path.")
+    if trainer is None and (chosen or earlier):
+        raise InputError("Options of an engine, and checkpoints, need an engine; give --trainer as kind:path.")
     with output.progress(quiet=as_json) as tell:
         tell(f"loading {trainer}", 0, 1)
-        found = diagnose(recorded, trainer=engine(trainer, **chosen) if trainer else None, progress=tell)
+        loaded = engine(trainer, **chosen) if trainer else None
+        found = diagnose(recorded, trainer=loaded, checkpoints=earlier, progress=tell)
     if out is not None:
         write(found.run, out)
     output.show(text.diagnosis(found, everything=everything), data.of_diagnosis(found), as_json=as_json)
     raise typer.Exit(found.exit_code)
+
+
+def kept(given: Sequence[str], trainer: str | None) -> tuple[str, ...]:
+    """The checkpoints that are meant: a folder that holds model folders stands for those, in order of their numbers.
+
+    Raises:
+        InputError: one that is no model folder, beside an hf trainer.
+    """
+    found: list[str] = []
+    for name in given:
+        inside = [folder.parent for folder in Path(name).glob("*/config.json")]
+        if (Path(name) / "config.json").is_file() or not inside:
+            found.append(name)
+        else:
+            found += [str(folder) for folder in sorted(inside, key=_number)]
+    for name in found:
+        if trainer and trainer.startswith("hf:") and not (Path(name) / "config.json").is_file():
+            raise InputError(f"{name!r} is no checkpoint: it holds no config.json; give folders of saved models.")
+    return tuple(found)
+
+
+def _number(folder: Path) -> tuple[int, str]:
+    """The last number in a folder's name, then the name."""
+    numbers = re.findall(r"\d+", folder.name)
+    return (int(numbers[-1]) if numbers else -1, folder.name)
+
+
+def _repeated(args: Sequence[str], switch: str) -> Iterator[str]:
+    """The arguments with the switch before each word that follows it.
+
+    >>> list(_repeated(["run", "--to", "a", "b", "--json"], "--to"))
+    ['run', '--to', 'a', '--to', 'b', '--json']
+    """
+    inside = False
+    for word in args:
+        if word.startswith("-"):
+            inside = word == switch
+            if not inside:
+                yield word
+        elif inside:
+            yield from (switch, word)
+        else:
+            yield word

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 Name = Annotated[
     str | None,
-    typer.Argument(metavar="NAME", help="A verdict, step, rung, metric, column, engine, format or logged key."),
+    typer.Argument(metavar="NAME", help="A verdict, step, rung, cause, metric, column, engine, format or logged key."),
 ]
 
 

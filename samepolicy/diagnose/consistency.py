@@ -7,11 +7,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from samepolicy.arrays import Ragged
-from samepolicy.diagnose.judge import diagnose, score_trainer
+from samepolicy.diagnose.judge import explained, score_trainer
 from samepolicy.diagnose.result import Diagnosis
 from samepolicy.engines.base import Engine, Message
 from samepolicy.errors import EngineError, InputError
 from samepolicy.floor import Progress, add_evidence, column
+from samepolicy.floor.evidence import Owner
 from samepolicy.records.run import Run
 from samepolicy.records.side import Sampling
 from samepolicy.semantics import noted
@@ -74,11 +75,12 @@ def check(
     run = noted(score_trainer(run, trainer, trainer_sampling or sampling), trainer=trainer)
     tell("trainer", 1, 1)
     run = replace(run, info={**run.info, "self_checks": _self_checks(run, rollout, trainer, tell)})
-    if trainer.capabilities.variants:
-        run = add_evidence(run, trainer, owner="trainer", progress=progress)
-    elif rollout.capabilities.variants:
-        run = add_evidence(run, rollout, owner="rollout", progress=progress)
-    return diagnose(run)
+    owner: Owner = "trainer" if trainer.capabilities.variants else "rollout"
+    reference = trainer if owner == "trainer" else rollout
+    if not reference.capabilities.variants:
+        return explained(run, None, rollout=rollout)
+    run = add_evidence(run, reference, owner=owner, progress=progress)
+    return explained(run, reference, rollout=rollout, progress=progress)
 
 
 def encode(engine: Engine, prompts: Sequence[Prompt]) -> Ragged:

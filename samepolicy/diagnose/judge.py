@@ -1,11 +1,15 @@
 """From a run to a diagnosis; with an engine in hand, what the verdict lacks is scored first."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from samepolicy import health
 from samepolicy.blocks import Counts
+from samepolicy.causes import Reference
 from samepolicy.diagnose.ladder import ladder, steps
 from samepolicy.diagnose.measured import measured
+from samepolicy.diagnose.naming import name
 from samepolicy.diagnose.result import Diagnosis
 from samepolicy.diagnose.verdict import decide
 from samepolicy.engines.base import Engine
@@ -18,16 +22,27 @@ from samepolicy.semantics import noted
 from samepolicy.summary import Summary, measure
 
 
-def diagnose(run: Run, *, trainer: Engine | None = None, progress: Progress = None) -> Diagnosis:
-    """Say whether a run's two sides are one policy, and what the answer rests on.
+def diagnose(
+    run: Run,
+    *,
+    trainer: Engine | None = None,
+    rollout: Engine | None = None,
+    checkpoints: Sequence[str] = (),
+    progress: Progress = None,
+) -> Diagnosis:
+    """Say whether a run's two sides are one policy, and if not why: the causes that close the gap when undone.
 
     The verdict is arithmetic on the run's columns. `different` means more than rounding: the whole interval of
-    G / floor² above its limit, or a structural fault. No cause is named yet.
+    G / floor² above its limit, or a structural fault. Causes are named by predicting what a side recorded under
+    settings other than the declared ones; parameters are fitted on half of the prompts, and all numbers are read on the
+    other half.
 
     Args:
         run: a recorded run.
         trainer: the trainer's model; scores `trainer_logp` where the run has none, and the reference columns that tell
-            how large rounding is.
+            how large rounding is. It also scores again under other settings, to find the cause.
+        rollout: the engine that sampled, for causes that only it can show.
+        checkpoints: earlier weights of the trainer, oldest first: model folders of its architecture.
         progress: called with what is done, how many parts are done, and how many there are.
 
     Returns:
@@ -47,8 +62,30 @@ def diagnose(run: Run, *, trainer: Engine | None = None, progress: Progress = No
         run = _scored(run, trainer, progress)
     elif "semantics" not in run.info:
         run = noted(run)
+    return explained(run, trainer, rollout=rollout, checkpoints=checkpoints, progress=progress)
+
+
+def explained(
+    run: Run,
+    reference: Engine | None,
+    *,
+    rollout: Engine | None = None,
+    checkpoints: Sequence[str] = (),
+    progress: Progress = None,
+) -> Diagnosis:
+    """The diagnosis of a run that holds all that it is going to hold.
+
+    Args:
+        run: the run.
+        reference: the engine that its evidence was scored with, to find the cause; None leaves it to arrays.
+        rollout: the engine that sampled.
+        checkpoints: earlier weights of the trainer.
+        progress: called with what is done.
+    """
     m = measured(run)
-    verdict = decide(m)
+    scorer = Reference(run, reference, rollout=rollout, checkpoints=checkpoints, tell=_telling(progress))
+    named = name(run, m, scorer)
+    verdict = decide(m, named)
     summary = _summary(run)
     dtypes = {"rollout_dtype": dtype_of(run.rollout), "trainer_dtype": dtype_of(run.trainer)}
     return Diagnosis(
@@ -60,13 +97,21 @@ def diagnose(run: Run, *, trainer: Engine | None = None, progress: Progress = No
         floor=m.floor if m.floor.rollout or m.floor.trainer else None,
         sides=m.sides,
         where=m.where,
-        steps=steps(m, verdict),
-        ladder=ladder(m, verdict),
+        steps=steps(m, verdict, named),
+        ladder=ladder(m, verdict, named),
         facts=m.facts,
         readings=health.judge(summary, **dtypes),
         self_checks=dict(run.info.get("self_checks", {})),
         run=run,
+        findings=named.findings,
+        ledger=named.ledger,
+        unchecked=named.unchecked,
     )
+
+
+def _telling(progress: Progress) -> Callable[[str], Any] | None:
+    """Progress of a search whose length nobody knows."""
+    return None if progress is None else lambda what: progress(what, 0, 1)
 
 
 def score_trainer(run: Run, trainer: Engine, sampling: Sampling) -> Run:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from samepolicy.diagnose.measured import Measured
+from samepolicy.diagnose.naming import NOTHING, Named
 from samepolicy.diagnose.verdict import Verdict
 from samepolicy.records.declared import scored_here
 from samepolicy.structure import Status, counted
@@ -42,14 +43,27 @@ class Rung:
         return f"{self.name}: {self.status} ({self.why})"
 
 
-def ladder(m: Measured, verdict: Verdict) -> tuple[Rung, ...]:
-    """Every rung with its status; a fact that failed decides, then one that could not be checked."""
-    return tuple(_rung(name, m, verdict) for name in RUNGS)
+def ladder(m: Measured, verdict: Verdict, named: Named = NOTHING) -> tuple[Rung, ...]:
+    """Every rung with its status: a named cause decides, then a failed fact, then one that could not be checked."""
+    return tuple(_with_causes(_rung(name, m, verdict), named) for name in RUNGS)
 
 
-def steps(m: Measured, verdict: Verdict) -> tuple[Rung, ...]:
+def _with_causes(rung: Rung, named: Named) -> Rung:
+    """A rung in the light of what was named: failed by its causes; passed where those of other rungs explain all."""
+    mine = [f for f in named.findings if f.rung == rung.name]
+    if mine:
+        return Rung(name=rung.name, status="failed", why="; ".join(f"{f.told}: {f.evidence}" for f in mine))
+    left = named.ledger.residual if named.ledger else None
+    by_gap = rung.name in ("positions", "weights", "routing", "numerics", "sampling")
+    if left is not None and left.place == "below" and by_gap and rung.status != "passed":
+        causes = " and ".join(f.cause for f in named.findings)
+        return Rung(name=rung.name, status="passed", why=f"with {causes} undone the gap is {left}")
+    return rung
+
+
+def steps(m: Measured, verdict: Verdict, named: Named = NOTHING) -> tuple[Rung, ...]:
     """The eight steps of a consistency test, in order."""
-    rungs = {rung.name: rung for rung in ladder(m, verdict)}
+    rungs = {rung.name: rung for rung in ladder(m, verdict, named)}
     return (
         _prompts(m),
         _kept(m),

@@ -6,11 +6,11 @@ import numpy as np
 
 from samepolicy import floor as rounding
 from samepolicy import structure
-from samepolicy.diagnose import gap as gaps
-from samepolicy.diagnose.gap import Gap, Pairs
 from samepolicy.diagnose.sides import SideGap, sides
 from samepolicy.diagnose.where import Where, profile
 from samepolicy.floor import Floor
+from samepolicy.floor import gap as gaps
+from samepolicy.floor.gap import Gap, Pairs
 from samepolicy.records.run import Run
 from samepolicy.structure import Fact
 

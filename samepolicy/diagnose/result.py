@@ -3,12 +3,15 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from samepolicy.diagnose.gap import Gap
+from samepolicy.causes import Finding
 from samepolicy.diagnose.ladder import Rung
+from samepolicy.diagnose.ledger import Ledger
+from samepolicy.diagnose.naming import Unchecked
 from samepolicy.diagnose.sides import SideGap, further
 from samepolicy.diagnose.verdict import Word
 from samepolicy.diagnose.where import Where
 from samepolicy.floor import Floor
+from samepolicy.floor.gap import Gap
 from samepolicy.health import Reading
 from samepolicy.records.run import Run
 from samepolicy.structure import Fact, unasked
@@ -36,7 +39,9 @@ class Diagnosis:
         facts: every structural test.
         readings: metrics beside their usual ranges; a measured floor beats them.
         self_checks: each engine against itself, nats, as `check` measured it.
-        findings: named causes.
+        findings: named causes, most likely first.
+        ledger: nats per token of each named cause, and what is left; None where there was nothing to explain.
+        unchecked: causes that could not be checked, with what it would take.
         run: the run with all columns that were scored; not part of `as_dict`.
     """
 
@@ -54,7 +59,9 @@ class Diagnosis:
     readings: tuple[Reading, ...]
     self_checks: dict[str, Any]
     run: Run = field(repr=False)
-    findings: tuple[Any, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    ledger: Ledger | None = None
+    unchecked: tuple[Unchecked, ...] = ()
 
     @property
     def exit_code(self) -> int:
@@ -62,7 +69,7 @@ class Diagnosis:
         return EXIT_CODES[self.verdict]
 
     @property
-    def unchecked(self) -> tuple[Rung, ...]:
+    def open_rungs(self) -> tuple[Rung, ...]:
         """The rungs that were not checked, with what each would take."""
         return tuple(rung for rung in self.ladder if rung.status == "not checked")
 
@@ -89,6 +96,9 @@ class Diagnosis:
             "steps": [step.as_dict() for step in self.steps],
             "ladder": [rung.as_dict() for rung in self.ladder],
             "findings": [finding.as_dict() for finding in self.findings],
+            "ledger": self.ledger and self.ledger.as_dict(),
+            "residual": self.ledger and self.ledger.residual and self.ledger.residual.as_dict(),
+            "unchecked": [cause.as_dict() for cause in self.unchecked],
             "health": [reading.as_dict() for reading in self.readings],
             "self_checks": self.self_checks,
             "semantics": self.run.info.get("semantics"),
@@ -100,6 +110,8 @@ class Diagnosis:
         lines = [f"{self.verdict}: {self.sentence}", *(str(side) for side in self.sides)]
         if self.floor is not None:
             lines.append(str(self.floor))
-        if self.unchecked:
-            lines.append(f"not checked: {', '.join(rung.name for rung in self.unchecked)}")
+        if self.ledger is not None:
+            lines.append(f"ledger: {self.ledger}")
+        if self.open_rungs:
+            lines.append(f"not checked: {', '.join(rung.name for rung in self.open_rungs)}")
         return "\n".join([*lines, f"next: {self.next}"])

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from samepolicy.diagnose.gap import Gap, Pairs, measure
 from samepolicy.floor import Floor, column
+from samepolicy.floor.gap import Gap, Pairs, measure
 from samepolicy.records.run import Run
 from samepolicy.summary import json_number
 

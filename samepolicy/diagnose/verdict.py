@@ -1,12 +1,15 @@
 """The verdict on a measured run: one of four words, a sentence, and what to do next. The cause is a separate matter."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import numpy as np
 
-from samepolicy.diagnose.gap import Gap
+from samepolicy.causes import Finding
 from samepolicy.diagnose.measured import Measured
+from samepolicy.diagnose.naming import NOTHING, Named
+from samepolicy.floor.gap import Gap
 from samepolicy.records.declared import dtype_of
 from samepolicy.structure import counted
 
@@ -28,39 +31,51 @@ class Verdict:
     next: str
 
 
-def decide(m: Measured) -> Verdict:
+def decide(m: Measured, named: Named = NOTHING) -> Verdict:
     """Apply the rules in order.
 
-    `different` if structure shows it; `inconclusive` if there is nothing to compare or one column is a copy; `same`
-    if the uncapped mean square of d is at most (1e-4)²; then by where the interval of G / floor² lies: `numerics` at
-    or below the limit, `different` above it, `inconclusive` across it or without a floor.
+    `different` if structure shows it, or a cause that the gap does not show is proved; `inconclusive` if there is
+    nothing to compare or one column is a copy; `same` if the uncapped mean square of d is at most (1e-4)²; then by
+    where the interval of G / floor² lies: `numerics` at or below the limit, `different` above it, `inconclusive` across
+    it or without a floor.
     """
     if m.broken:
-        return _broken(m)
+        return _broken(m, named)
     if m.pairs is None or not len(m.pairs.index):
         return _nothing(m)
     if m.copy:
         sentence = f"Nothing can be told: {m.copy.sentence}."
         return Verdict(word="inconclusive", sentence=sentence, next=_stop(m.copy.fix))
+    proved = [f for f in named.findings if f.proof in ("structural", "surprisal")]
+    if proved and not (m.gap and m.gap.place == "above"):
+        return _proved(m, proved)
     if m.mean_square <= SAME**2:
         size = f"the log-ratio is {np.sqrt(m.mean_square):.1e} nats rms over {counted(len(m.pairs.index), 'token')}"
         return Verdict(word="same", sentence=f"The two policies are the same: {size} (limit {SAME:g}).", next=AGAIN)
     if m.gap is None:
         return _no_floor(m)
     if m.gap.place == "above":
-        return _different(m, m.gap)
+        return _different(m, m.gap, named)
     return _numerics(m.gap) if m.gap.place == "below" else _unclear(m.gap)
 
 
-def _broken(m: Measured) -> Verdict:
+def _proved(m: Measured, findings: list[Finding]) -> Verdict:
+    """The gap shows nothing, a cause is proved all the same."""
+    what = "; ".join(f"{f.told}: {f.evidence}" for f in findings)
+    size = f" The gap itself is {_size(m.gap)}." if m.gap else ""
+    return Verdict(word="different", sentence=f"The two policies differ: {what}.{size}", next=_stop(_fixes(findings)))
+
+
+def _broken(m: Measured, named: Named) -> Verdict:
     """Structure alone shows that the run is broken."""
     what = "; ".join(fact.sentence for fact in m.broken)
-    rest = ""
+    rest = f" {_upper(_causes(named.findings))}." if named.findings else ""
     if m.gap is not None and m.gap.place == "below":
-        rest = " What can be compared is within rounding."
+        rest += " What can be compared is within rounding."
     elif m.gap is not None:
-        rest = f" On what can be compared the gap is {_size(m.gap)}."
-    return Verdict(word="different", sentence=f"The two policies differ: {what}.{rest}", next=_stop(m.broken[0].fix))
+        rest += f" On what can be compared the gap is {_size(m.gap)}."
+    todo = _fixes(named.findings) if named.findings else m.broken[0].fix
+    return Verdict(word="different", sentence=f"The two policies differ: {what}.{rest}", next=_stop(todo))
 
 
 def _nothing(m: Measured) -> Verdict:
@@ -93,13 +108,18 @@ def _numerics(gap: Gap) -> Verdict:
     return Verdict(word="numerics", sentence=sentence, next=AGAIN)
 
 
-def _different(m: Measured, gap: Gap) -> Verdict:
-    """The gap is more than rounding; the cause is known only where two declarations differ and explain it."""
+def _different(m: Measured, gap: Gap, named: Named) -> Verdict:
+    """The gap is more than rounding; its cause is named, or known from two declarations that differ, or unknown."""
     where = f" {_upper(str(m.where))}." if m.where else ""
+    if named.findings:
+        what = f"The two policies differ: {_causes(named.findings)}"
+        sentence = f"{what}. The gap is {_size(gap)}. {_upper(_who(m))}."
+        return Verdict(word="different", sentence=sentence, next=_stop(_fixes(named.findings)))
     fact = m.fact("sampling")
-    named = _declared_apart(m) and fact is not None and fact.status == "failed"
-    what = "The two policies differ" if named else "The two policies differ, cause unknown"
-    sentence = f"{what}: the gap is {_size(gap)}. {_upper(_who(m))}.{where}"
+    told = _declared_apart(m) and fact is not None and fact.status == "failed"
+    what = "The two policies differ" if told else "The two policies differ, cause unknown"
+    close = f" {_upper(named.closest)}." if named.closest else ""
+    sentence = f"{what}: the gap is {_size(gap)}. {_upper(_who(m))}.{close}{where}"
     todo = m.where.next if m.where and not _declared_apart(m) else "declare and apply the same settings on both sides"
     return Verdict(word="different", sentence=sentence, next=_stop(todo))
 
@@ -113,6 +133,16 @@ def _unclear(gap: Gap) -> Verdict:
         why = f"the gap is {_size(gap)}, across the limit of {gap.limit:g}"
         todo = f"Give more prompts than {gap.prompts}: four times as many halve the interval."
     return Verdict(word="inconclusive", sentence=f"The data cannot place the gap: {why}.", next=todo)
+
+
+def _causes(findings: Sequence[Finding]) -> str:
+    """Named causes in words."""
+    return " and ".join(str(f) for f in findings)
+
+
+def _fixes(findings: Sequence[Finding]) -> str:
+    """What to do about them."""
+    return ". ".join(f"To mend {f.cause}: {f.fix.rstrip('.')}" for f in findings)
 
 
 def _who(m: Measured) -> str:

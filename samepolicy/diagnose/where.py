@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from samepolicy.diagnose.gap import LIMIT, Pairs
+from samepolicy.floor.gap import LIMIT, Pairs
 from samepolicy.summary import json_number
 
 FIRST = 4

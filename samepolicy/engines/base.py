@@ -16,10 +16,13 @@ import numpy as np
 
 from samepolicy import engines
 from samepolicy.arrays import Ragged
+from samepolicy.engines.change import UNCHANGED, Change, Changeable
+from samepolicy.engines.layout import PLAIN, Layout
 from samepolicy.errors import EngineError, InputError, ShapeError
 from samepolicy.records.side import Sampling, Side
 
 if TYPE_CHECKING:
+    from samepolicy.engines.states import States
     from samepolicy.records.run import Run
 
 Message: TypeAlias = Mapping[str, str]
@@ -36,6 +39,8 @@ class Capabilities:
         entropy: scoring can add the entropy of every token's distribution.
         top: scoring can add the k most likely tokens.
         variants: it can give the same model with other arithmetic (`variant`).
+        states: it can lay sequences out in any way and keep what its body computes (`states`), and its variants can
+            be changed in more than arithmetic.
         note: a limit worth knowing, in a sentence.
     """
 
@@ -44,6 +49,7 @@ class Capabilities:
     entropy: bool = False
     top: bool = False
     variants: bool = False
+    states: bool = False
     note: str = ""
 
 
@@ -122,9 +128,24 @@ class Engine(Protocol):
         """Turn ids into text."""
         raise _cannot(self, "decode ids", "decode them with the model's tokenizer")
 
-    def variant(self, *, dtype: str, weights_dtype: str | None = None) -> Self:
-        """Give the same model with other arithmetic: weights rounded to `weights_dtype`, then cast to `dtype`."""
+    def variant(self, *, dtype: str, weights_dtype: str | None = None, change: Change = UNCHANGED) -> Self:
+        """Give the same model with other arithmetic: weights rounded to `weights_dtype`, then cast to `dtype`.
+
+        With a `change` it is another model: other weights, other config fields, no adapter.
+        """
         raise _cannot(self, "change its arithmetic", "load it again with another dtype")
+
+    def states(self, prompts: Ragged, responses: Ragged, *, layout: Layout = PLAIN) -> "States":
+        """Run the body once, laid out in this way, and keep what predicts every response token.
+
+        Raises:
+            InputError: ids outside the vocabulary, or a sequence that is too long for the model.
+        """
+        raise _cannot(self, "keep its states", "use an hf engine as the trainer")
+
+    def changeable(self) -> Changeable:
+        """What a `Change` of this model can name; nothing unless the engine says more."""
+        return Changeable()
 
 
 def engine(spec: str, **options: Any) -> Engine:

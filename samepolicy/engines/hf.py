@@ -15,11 +15,16 @@ from samepolicy.arrays import Ragged
 from samepolicy.engines import hf_load
 from samepolicy.engines import sampling as arithmetic
 from samepolicy.engines.base import Capabilities, Engine, Message, Scores, check_ids, check_prompts, choose
+from samepolicy.engines.change import UNCHANGED, Change, Changeable
 from samepolicy.engines.head import Ask
+from samepolicy.engines.hf_change import changed, fields_of
 from samepolicy.engines.hf_generate import respond
 from samepolicy.engines.hf_network import Network
 from samepolicy.engines.hf_score import batches, score_all
+from samepolicy.engines.hf_states import states_of
+from samepolicy.engines.layout import PLAIN, Layout
 from samepolicy.engines.rollout import Response, as_run
+from samepolicy.engines.states import States
 from samepolicy.errors import EngineError, InputError
 from samepolicy.records.run import Run
 from samepolicy.records.side import Sampling, Side
@@ -81,7 +86,7 @@ class HuggingFace(Engine):
     The first token after an empty prompt is predicted by nothing, so its log-prob is NaN; the rest is scored.
     """
 
-    capabilities = Capabilities(generate=True, entropy=True, top=True, variants=True)
+    capabilities = Capabilities(generate=True, entropy=True, top=True, variants=True, states=True)
 
     def __init__(self, path: str, model: Any, tokenizer: Any, options: Options) -> None:
         """Wrap a model that is loaded already; `path` says where `variant` and fingerprints find its files."""
@@ -178,21 +183,49 @@ class HuggingFace(Engine):
         """The text of the ids, special tokens included."""
         return str(self._tokenizer().decode(list(map(int, ids))))
 
-    def variant(self, *, dtype: str, weights_dtype: str | None = None) -> Self:
+    def variant(self, *, dtype: str, weights_dtype: str | None = None, change: Change = UNCHANGED) -> Self:
         """The same model with other arithmetic, as `load` would give it with these two dtypes.
 
         A copy of this one's weights, or the files again where these weights are rounded already to something else.
-        In "float32" and "float64" the head follows, whatever `head_dtype` is.
+        In "float32" and "float64" the head follows, whatever `head_dtype` is. `Change` says what else can be changed.
         """
         wide = dtype in ("float32", "float64")
         head_dtype = None if wide else self.options.head_dtype
         options = replace(self.options, dtype=dtype, weights_dtype=weights_dtype, head_dtype=head_dtype)
+        if change != UNCHANGED:
+            model = changed(self._exact(change), change, self.options)
+            for step in (weights_dtype or dtype, dtype):
+                hf_load.cast(model, step)
+            return type(self)(self.path, model, self.tokenizer, options)
         if self._rounded not in ("float32", weights_dtype or dtype):
             return type(self)(self.path, _read(self.path, options), self.tokenizer, options)
         model = copy.deepcopy(self.model)
         for step in (weights_dtype or dtype, dtype):
             hf_load.cast(model, step)
         return type(self)(self.path, model, self.tokenizer, options)
+
+    def states(self, prompts: Ragged, responses: Ragged, *, layout: Layout = PLAIN) -> States:
+        """One forward per batch of like lengths; see `Engine.states`."""
+        network = self._network
+        prompts, responses = check_ids(prompts, responses, vocabulary=network.vocabulary, limit=network.limit)
+        return states_of(network, prompts, responses, layout, batch_tokens=self.options.batch_tokens)
+
+    def changeable(self) -> Changeable:
+        """The config's positions and scales, and the names of the weights; see `Engine.changeable`."""
+        return Changeable(
+            config=fields_of(self.model.config),
+            tensors=tuple(self.model.state_dict()),
+            adapter=self.options.adapter is not None,
+            limit=self._network.limit,
+        )
+
+    def _exact(self, change: Change) -> Any:
+        """A model to change: a copy of this one, or its files again where these weights are rounded or adapted."""
+        plain = change.adapter or self.options.adapter is None
+        if self._rounded == "float32" and plain:
+            return copy.deepcopy(self.model)
+        kept = self.options.adapter if change.adapter else None
+        return _read(self.path, replace(self.options, dtype="auto", weights_dtype=None, adapter=kept))
 
     @property
     def _rounded(self) -> str:

@@ -9,14 +9,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, Literal, Self
+from zlib import crc32
 
 import numpy as np
 
 from samepolicy.arrays import Ragged
 from samepolicy.engines import sampling as arithmetic
 from samepolicy.engines.base import Capabilities, Engine, Message, Scores, check_ids, check_prompts, choose
+from samepolicy.engines.change import UNCHANGED, Change, Changeable
+from samepolicy.engines.layout import PLAIN, Layout, plans
 from samepolicy.engines.rollout import Response, as_run
-from samepolicy.engines.toy_model import DTYPES, Cache, Model, cast
+from samepolicy.engines.states import Shaping, States
+from samepolicy.engines.toy_model import DTYPES, RANK, STEPS, Cache, Laid, Model, cast
 from samepolicy.errors import InputError
 from samepolicy.records.run import Run
 from samepolicy.records.side import Sampling, Side
@@ -41,6 +45,7 @@ class Options:
         hide_prompt: fault: response tokens do not attend to the prompt.
         extra_bos: fault: this many more BOS tokens stand before the prompt.
         stale: fault: weights are off by this share of their size, as an older version would be.
+        adapter: a low-rank update of this share of the weights' size is a part of the model.
     """
 
     seed: int = 0
@@ -51,6 +56,7 @@ class Options:
     hide_prompt: bool = False
     extra_bos: int = 0
     stale: float = 0.0
+    adapter: float = 0.0
 
 
 def load(path: str = "", **options: Any) -> "Toy":
@@ -68,15 +74,19 @@ def load(path: str = "", **options: Any) -> "Toy":
 class Toy(Engine):
     """The toy language model as an engine."""
 
-    capabilities = Capabilities(generate=True, entropy=True, top=True, variants=True, note="a toy with random weights")
+    capabilities = Capabilities(
+        generate=True, entropy=True, top=True, variants=True, states=True, note="a toy with random weights"
+    )
 
-    def __init__(self, options: Options) -> None:
-        """Draw the weights and round them."""
+    def __init__(self, options: Options, change: Change = UNCHANGED, *, layout: Layout = PLAIN) -> None:
+        """Draw the weights, change them where that is asked for, and round them; `layout` is how `score` lays out."""
         dtypes = tuple(DTYPES)
         choose("dtype", options.dtype, dtypes)
         choose("weights_dtype", options.weights_dtype or options.dtype, dtypes)
-        self.options = options
-        model = Model.random(VOCABULARY, seed=options.seed).disturbed(options.stale)
+        self.options, self._layout = options, layout
+        if options.shift:  # this fault lies behind the states
+            self.capabilities = replace(self.capabilities, states=False)
+        model = _changed(options, change)
         self._model = cast(cast(model, options.weights_dtype or options.dtype), options.dtype)
 
     def score(
@@ -92,8 +102,7 @@ class Toy(Engine):
         prompts, responses = check_ids(prompts, responses, vocabulary=VOCABULARY, limit=LIMIT)
         if not 0 <= top <= VOCABULARY:
             raise InputError(f"top must lie between 0 and the vocabulary's {VOCABULARY}, but it is {top}.")
-        rows = [self._row(p, r, sampling) for p, r in zip(prompts, responses, strict=True)]
-        full = np.concatenate(rows) if rows else np.zeros((0, VOCABULARY), np.float32)
+        full = self._full(prompts, responses, sampling)
         ids = responses.values.astype(np.int64)
         logp = responses.with_values(full[np.arange(len(ids)), ids])
         best = arithmetic.most_likely(full, top) if top else None
@@ -108,6 +117,7 @@ class Toy(Engine):
     def describe(self, sampling: Sampling) -> Side:
         """What the toy declares; its faults are not declared."""
         extra = {"vocab_size": VOCABULARY, "weights_dtype": self.options.weights_dtype}
+        extra |= {"adapter": f"rank {RANK}"} if self.options.adapter else {}
         return Side(
             engine="toy",
             version="1",
@@ -144,9 +154,39 @@ class Toy(Engine):
         names = [*CHARACTERS, "<s>", "</s>"]
         return "".join(names[i] for i in ids)
 
-    def variant(self, *, dtype: str, weights_dtype: str | None = None) -> Self:
-        """The same toy, faults included, with other arithmetic."""
-        return type(self)(replace(self.options, dtype=dtype, weights_dtype=weights_dtype))
+    def variant(self, *, dtype: str, weights_dtype: str | None = None, change: Change = UNCHANGED) -> Self:
+        """The same toy, faults included, with other arithmetic; `Change.weights` is "stale=0.05" or "seed=1" here."""
+        return type(self)(replace(self.options, dtype=dtype, weights_dtype=weights_dtype), change, layout=self._layout)
+
+    def states(self, prompts: Ragged, responses: Ragged, *, layout: Layout = PLAIN) -> States:
+        """Logits of every response token, the toy's faults included; see `Engine.states`."""
+        prompts, responses = check_ids(prompts, responses, vocabulary=VOCABULARY, limit=LIMIT)
+        prompts = Ragged.from_lists([self._context(prompt) for prompt in prompts], dtype=np.int64)
+        layout = self._layout if layout == PLAIN else layout
+        if self.options.hide_prompt:
+            layout = replace(layout, hide_prompt=True, keep_last=1)
+        full = np.zeros((len(responses.values), VOCABULARY), np.float32)
+        read: list[np.ndarray] = [np.zeros(0, np.int64)]
+        for plan in plans(prompts, responses, layout):
+            read.append(plan.tokens)
+            logits = self._model.logits(plan.ids, Cache(), layout=Laid(plan.positions, plan.seen))
+            full[plan.tokens] = logits[plan.read] / np.float32(self.options.temperature)
+        return States(prompts, responses, VOCABULARY, lambda tokens: full[tokens], np.concatenate(read))
+
+    def changeable(self) -> Changeable:
+        """The base of the positions, the norm's epsilon, and the names of the weights."""
+        config = {"rope_theta": Model.base, "rms_norm_eps": Model.eps}
+        return Changeable(
+            config=config, tensors=tuple(self._model.weights), adapter=bool(self.options.adapter), limit=LIMIT
+        )
+
+    def _full(self, prompts: Ragged, responses: Ragged, sampling: Sampling) -> np.ndarray:
+        """Log-probs over the vocabulary at all response tokens, [tokens, vocab]."""
+        if self._layout != PLAIN:
+            states = self.states(prompts, responses)
+            return np.asarray(states.full(np.arange(len(responses.values)), Shaping(sampling=sampling)))
+        rows = [self._row(p, r, sampling) for p, r in zip(prompts, responses, strict=True)]
+        return np.concatenate(rows) if rows else np.zeros((0, VOCABULARY), np.float32)
 
     def _row(self, prompt: np.ndarray, response: np.ndarray, sampling: Sampling) -> np.ndarray:
         """Log-probs over the vocabulary at each response token, [response, vocab]."""
@@ -195,6 +235,37 @@ class Toy(Engine):
     def _shifted(self, logp: Ragged) -> Ragged:
         """The log-probs of each response, rolled by the shift fault."""
         return Ragged.from_lists([np.roll(row, -self.options.shift) for row in logp], dtype=np.float32)
+
+
+def _weights(options: Options) -> Model:
+    """The weights of a toy, before any rounding."""
+    return Model.random(VOCABULARY, seed=options.seed).disturbed(options.stale)
+
+
+def _changed(options: Options, change: Change) -> Model:
+    """The model that a change makes of the options', before any rounding."""
+    model = _weights(options)
+    if change.weights is not None:
+        model = model.swapped(_weights(_told(options, change.weights)), change.tensors)
+    if change.adapter and options.adapter:
+        model = model.adapted(options.adapter)
+    if change.quantise is not None:
+        choose("quantise", change.quantise, (*STEPS, "fp8"))
+        model = model.quantised(change.quantise)
+    noise = np.random.default_rng(crc32(repr(options).encode())) if change.train else None
+    names = {"rope_theta": "base", "rms_norm_eps": "eps"}
+    fields = {names[choose("config", name, tuple(names))]: value for name, value in change.config}
+    return replace(model, noise=noise, **fields)
+
+
+def _told(options: Options, text: str) -> Options:
+    """The options with what a text such as "stale=0.05" says of the weights."""
+    name, _, value = text.partition("=")
+    kinds = {"seed": int, "stale": float}
+    try:
+        return replace(options, **{name: kinds[name](value)})
+    except (KeyError, ValueError) as error:
+        raise InputError(f'Weights of a toy are told as "stale=0.05" or "seed=1", but these are {text!r}.') from error
 
 
 def _choose(logp: np.ndarray, chance: float, sampling: Sampling) -> int:

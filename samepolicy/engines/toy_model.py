@@ -1,7 +1,8 @@
 """The toy's network: a two-layer transformer in NumPy whose every result is rounded to its dtype."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from hashlib import sha256
 from typing import Self
 
@@ -9,6 +10,9 @@ import numpy as np
 from jaxtyping import Float, Int
 
 WIDTH, HEADS, LAYERS = 48, 4, 2
+RANK, DROPPED = 4, 0.1
+STEPS = {"int8": 127, "int4": 7}
+"""Steps of a quantised weight on either side of zero."""
 
 
 def to_bfloat16(x: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
@@ -55,11 +59,30 @@ class Cache:
 
 
 @dataclass(frozen=True)
+class Laid:
+    """Another layout than one sequence from position 0: int64 and bool [tokens]."""
+
+    positions: np.ndarray
+    seen: np.ndarray
+
+
+@dataclass(frozen=True)
 class Model:
-    """Weights by name, and the dtype that every result is rounded to."""
+    """Weights by name, and the dtype that every result is rounded to.
+
+    Attributes:
+        weights: arrays by name.
+        dtype: every result is rounded to it.
+        base: the base of the position features' rates.
+        eps: what the norm adds to a mean square.
+        noise: draws what dropout sets to 0, one in ten of what a layer adds; None is no dropout.
+    """
 
     weights: Mapping[str, np.ndarray]
     dtype: str = "float32"
+    base: float = 100.0
+    eps: float = 1e-5
+    noise: np.random.Generator | None = None
 
     @classmethod
     def random(cls, vocabulary: int, *, seed: int) -> Self:
@@ -80,7 +103,25 @@ class Model:
         """The same model with every weight off by a random `share` of its matrix's size."""
         rng = np.random.default_rng(12345)
         noise = {n: rng.normal(size=w.shape) * (share * w.std()) for n, w in self.weights.items()}
-        return type(self)({n: (w + noise[n]).astype(np.float32) for n, w in self.weights.items()}, self.dtype)
+        return replace(self, weights={n: (w + noise[n]).astype(np.float32) for n, w in self.weights.items()})
+
+    def adapted(self, share: float) -> Self:
+        """The same model with a low-rank update of its queries and values, `share` of their size."""
+        rng, weights = np.random.default_rng(54321), dict(self.weights)
+        for name in [n for n in weights if n.endswith((".query", ".value"))]:
+            low, high = rng.normal(size=(WIDTH, RANK)), rng.normal(size=(RANK, WIDTH))
+            update = share * weights[name].std() / np.sqrt(RANK) * (low @ high)
+            weights[name] = (weights[name] + update).astype(np.float32)
+        return replace(self, weights=weights)
+
+    def quantised(self, form: str) -> Self:
+        """The same model with the layers' weights rounded as int8, int4 or fp8 would, one scale per output channel."""
+        return replace(self, weights={n: quantised(w, form) if "." in n else w for n, w in self.weights.items()})
+
+    def swapped(self, other: Self, patterns: Sequence[str]) -> Self:
+        """The same model with those tensors of another one whose names match a pattern (all where there is none)."""
+        taken = {n for n in self.weights if not patterns or any(fnmatchcase(n, p) for p in patterns)}
+        return replace(self, weights={n: (other if n in taken else self).weights[n] for n in self.weights})
 
     def fingerprint(self) -> str:
         """A hash of the weights' bytes."""
@@ -89,22 +130,28 @@ class Model:
             digest.update(self.weights[name].tobytes())
         return digest.hexdigest()[:16]
 
-    def logits(self, ids: Int[np.ndarray, " new"], cache: Cache, *, hidden: int = 0) -> Float[np.ndarray, "new vocab"]:
+    def logits(
+        self, ids: Int[np.ndarray, " new"], cache: Cache, *, hidden: int = 0, layout: Laid | None = None
+    ) -> Float[np.ndarray, "new vocab"]:
         """Logits after each new token, which are appended to the cache.
 
         Args:
             ids: the new tokens; one at a time is decoding, all at once is prefill or scoring.
             cache: the tokens before them; extended in place.
             hidden: positions before this one are not attended to from it on (0 hides nothing).
+            layout: positions, and what may be attended to, where that is another than usual; with an empty cache only.
         """
         position = len(cache.keys[0]) + np.arange(len(ids))
         seen = np.arange(len(cache.keys[0]) + len(ids))
         allowed = (seen[None] <= position[:, None]) & ((position[:, None] < hidden) | (seen[None] >= hidden))
-        x = self._round(self.weights["embed"][ids] + _sinusoid(position))
+        if layout is not None:
+            allowed = (seen[None] <= position[:, None]) & (layout.seen[None] | (seen[None] == position[:, None]))
+            position = layout.positions
+        x = self._round(self.weights["embed"][ids] + _sinusoid(position, self.base))
         for layer in range(LAYERS):
-            x = self._round(x + self._attend(x, layer, cache, allowed))
+            x = self._round(x + self._dropped(self._attend(x, layer, cache, allowed)))
             inner = self._times(self._norm(x), f"{layer}.up")
-            x = self._round(x + self._times(self._round(np.tanh(inner)), f"{layer}.down"))
+            x = self._round(x + self._dropped(self._times(self._round(np.tanh(inner)), f"{layer}.down")))
         return self._round(self._times(self._norm(x), "head") + self.weights["bias"])
 
     def _attend(self, x: np.ndarray, layer: int, cache: Cache, allowed: np.ndarray) -> np.ndarray:
@@ -128,9 +175,15 @@ class Model:
         half = len(weight) // 2
         return self._round(self._round(x[:, :half] @ weight[:half]) + self._round(x[:, half:] @ weight[half:]))
 
+    def _dropped(self, x: np.ndarray) -> np.ndarray:
+        """What is left of a layer's output after dropout."""
+        if self.noise is None:
+            return x
+        return np.where(self.noise.random(x.shape) < DROPPED, 0, x / np.float32(1 - DROPPED)).astype(np.float32)
+
     def _norm(self, x: np.ndarray) -> np.ndarray:
         """Root-mean-square norm."""
-        return self._round(x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + np.float32(1e-5)))
+        return self._round(x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + np.float32(self.eps)))
 
     def _round(self, x: np.ndarray) -> np.ndarray:
         """Round to the model's dtype."""
@@ -139,11 +192,22 @@ class Model:
 
 def cast(model: Model, dtype: str) -> Model:
     """The model with weights and arithmetic in another dtype."""
-    return Model({n: DTYPES[dtype](w) for n, w in model.weights.items()}, dtype)
+    return replace(model, weights={n: DTYPES[dtype](w) for n, w in model.weights.items()}, dtype=dtype)
 
 
-def _sinusoid(position: Int[np.ndarray, " new"]) -> Float[np.ndarray, "new width"]:
+def quantised(weight: Float[np.ndarray, "width out"], form: str) -> Float[np.ndarray, "width out"]:
+    """A weight rounded as int8, int4 or fp8 (e4m3) would, one scale per column."""
+    most = np.maximum(np.abs(weight).max(axis=0, keepdims=True), 1e-12)
+    if form == "fp8":
+        exponent = np.maximum(np.frexp(weight / most * 448)[1], -5)
+        rounded = np.ldexp(np.round(np.ldexp(weight / most * 448, 4 - exponent)), exponent - 4) * most / 448
+        return np.asarray(rounded, dtype=np.float32)
+    step = most / STEPS[form]
+    return np.asarray(np.round(weight / step) * step, dtype=np.float32)
+
+
+def _sinusoid(position: Int[np.ndarray, " new"], base: float) -> Float[np.ndarray, "new width"]:
     """Sine and cosine features of absolute positions."""
-    rates = 1 / 100 ** (np.arange(WIDTH // 2) / (WIDTH // 2))
+    rates = 1 / base ** (np.arange(WIDTH // 2) / (WIDTH // 2))
     angles = position[:, None] * rates
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=-1).astype(np.float32)

@@ -7,6 +7,7 @@ weights cast to the declared dtype (S) and once in the declared dtype; the rms o
 judged again without any model.
 """
 
+from samepolicy.floor.assumed import assumed as assumed
 from samepolicy.floor.evidence import Progress as Progress
 from samepolicy.floor.evidence import add_evidence as add_evidence
 from samepolicy.floor.evidence import column as column
@@ -17,4 +18,15 @@ from samepolicy.floor.floor import measure as measure
 from samepolicy.floor.levels import Level as Level
 from samepolicy.floor.levels import level as level
 
-__all__ = ["Floor", "Level", "Progress", "add_evidence", "column", "has_evidence", "ids_to_score", "level", "measure"]
+__all__ = [
+    "Floor",
+    "Level",
+    "Progress",
+    "add_evidence",
+    "assumed",
+    "column",
+    "has_evidence",
+    "ids_to_score",
+    "level",
+    "measure",
+]

@@ -1,18 +1,69 @@
 """The one JSON value of every result: {"schema": 1, "counts": …, "metrics": …}, and more beside it where there is."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from samepolicy.blocks import Counts
-from samepolicy.diagnose import Diagnosis
+from samepolicy.diagnose import Diagnosis, diagnose
 from samepolicy.errors import MissingColumnError
 from samepolicy.records.run import Run
 from samepolicy.summary import Summary, json_number, measure
+
+if TYPE_CHECKING:
+    from samepolicy.whatif import WhatIf
 
 
 def of_diagnosis(found: Diagnosis) -> dict[str, Any]:
     """What `check` and `diagnose` return, as it is."""
     return found.as_dict()
+
+
+def of_report(
+    found: Diagnosis,
+    *,
+    whatif: "WhatIf | None" = None,
+    pieces: Mapping[int, bytes] | None = None,
+    title: str = "",
+    budget: int | None = None,
+) -> dict[str, Any]:
+    """The value of a report: that of the diagnosis, and beside it everything that its page draws.
+
+    Args:
+        found: the diagnosis, with the run that it judged.
+        whatif: what corrections would do; made from the run where it has both log-probs.
+        pieces: bytes by token id; by default what the run holds.
+        title: what the report is of.
+        budget: how many tokens to keep one by one, about.
+    """
+    from samepolicy.report.page.tokens import BUDGET
+    from samepolicy.report.page.value import value
+    from samepolicy.report.pieces import pieces_in
+
+    known = pieces_in(found.run) if pieces is None else pieces
+    kept = BUDGET if budget is None else budget
+    return value(found, whatif or _whatif(found.run), pieces=known, title=title, budget=kept)
+
+
+def judged(run: Run, **options: Any) -> "tuple[Diagnosis, WhatIf | None]":
+    """The diagnosis of a run and what corrections would do to it, side by side on two threads.
+
+    Args:
+        run: the run.
+        **options: as `diagnose` takes them.
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(1) as pool:
+        ahead = pool.submit(_whatif, run)
+        found = diagnose(run, **options)
+        return found, ahead.result()
+
+
+def _whatif(run: Run) -> "WhatIf | None":
+    """What corrections would do; None where the run lacks a side."""
+    from samepolicy.whatif import whatif
+
+    return whatif(run) if "rollout_logp" in run and "trainer_logp" in run and len(run) else None
 
 
 def of_summary(

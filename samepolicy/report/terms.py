@@ -11,7 +11,9 @@ from samepolicy.errors import InputError
 from samepolicy.report.tables import interval
 from samepolicy.report.words import RUNGS, STEPS, VERDICTS
 
-Kind: TypeAlias = Literal["verdict", "step", "rung", "metric", "threshold", "column", "engine", "format", "key"]
+Kind: TypeAlias = Literal[
+    "verdict", "step", "rung", "metric", "threshold", "column", "engine", "format", "key", "cause"
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +45,7 @@ def all_terms() -> tuple[Term, ...]:
     """Every term, kind by kind."""
     words: tuple[tuple[Kind, dict[str, str]], ...] = (("verdict", VERDICTS), ("step", STEPS), ("rung", RUNGS))
     parts = (_word(name, kind, text) for kind, told in words for name, text in told.items())
-    return (*parts, *_metrics(), *_thresholds(), *_columns(), *_engines(), *_formats(), *_keys())
+    return (*parts, *_causes(), *_metrics(), *_thresholds(), *_columns(), *_engines(), *_formats(), *_keys())
 
 
 def explain(name: str) -> tuple[Term, ...]:
@@ -75,6 +77,16 @@ def _word(name: str, kind: Kind, text: str) -> Term:
     """A term that is explained in a paragraph, whose first sentence is its line."""
     first = text.partition(". ")[0].rstrip(".")
     return Term(name=name, kind=kind, line=first, text=text)
+
+
+def _causes() -> Iterator[Term]:
+    """Causes by their docstrings, a paragraph for each part."""
+    from samepolicy.causes import all_causes
+
+    for cause in all_causes().values():
+        parts = [f"{heading}: {text}" for heading, text in cause.parts.items()]
+        text = "\n\n".join([f"{cause.title} On the rung {cause.rung.value}; shown by: {cause.proof}.", *parts])
+        yield Term(name=cause.name, kind="cause", line=cause.title, text=text)
 
 
 def _metrics() -> Iterator[Term]:

@@ -6,6 +6,7 @@ from math import hypot, isnan, sqrt
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from samepolicy.causes import Finding
 from samepolicy.diagnose import Diagnosis, Gap, Rung
 from samepolicy.floor import Floor
 from samepolicy.report.measures import declaration, metrics_table
@@ -29,6 +30,7 @@ def diagnosis(found: Diagnosis, *, everything: bool = False) -> RenderableType:
     return Group(
         _verdict(found),
         *_sides(found),
+        *_causes(found),
         *_gap(found),
         heading("Eight steps of a consistency test"),
         _rungs("step", found.steps, numbered=True),
@@ -54,6 +56,37 @@ def _sides(found: Diagnosis) -> Iterator[RenderableType]:
     yield paragraph("\n".join(lines), "dim")
     for warning in found.warnings:
         yield inline("Beware", warning)
+
+
+def _causes(found: Diagnosis) -> Iterator[RenderableType]:
+    """The named causes with their proof, and the ledger."""
+    if not found.findings:
+        return
+    yield heading("Causes", "named because undoing them closes the gap, or by the proof that is told")
+    columns = ("nats/token", "explained")
+    made = table("cause", "side", *columns, "proof", numbers=columns, fixed=("side", "proof"))
+    yield Indented(rows(made, [_cause_row(finding) for finding in found.findings]))
+    for finding in found.findings:
+        yield paragraph(f"{finding.cause}: {finding.evidence}.")
+        if finding.alternatives:
+            names = ", ".join(finding.alternatives)
+            yield paragraph(f"As good as {finding.cause}: {names}. To tell them apart: {finding.separate}.", "dim")
+    if found.ledger is not None and found.ledger.residual is not None:
+        left = found.ledger.residual
+        yield paragraph(f"Once they are undone, {left.mean_abs:.2g} nats a token are left, {left}.", "dim")
+
+
+def _cause_row(finding: Finding) -> Sequence[str | Text]:
+    """One named cause."""
+    share = "–"
+    if finding.explained is not None:
+        ends = (
+            f" ({finding.low:.0%} to {finding.high:.0%})"
+            if finding.low is not None and finding.high is not None
+            else ""
+        )
+        share = f"{finding.explained:.0%}{ends}"
+    return finding.told, finding.side, number(finding.nats, 3), share, finding.proof
 
 
 def _gap(found: Diagnosis) -> Iterator[RenderableType]:
@@ -138,7 +171,9 @@ def _rungs(name: str, rungs: Sequence[Rung], *, numbered: bool = False) -> Rende
 
 def _rest(found: Diagnosis) -> Iterator[RenderableType]:
     """What was not checked, and what to do next."""
-    if found.unchecked:
-        names = ", ".join(rung.name for rung in found.unchecked)
+    if found.open_rungs:
+        names = ", ".join(rung.name for rung in found.open_rungs)
         yield inline("Not checked", f"{names} (the ladder says what it would take)")
+    if found.unchecked and found.verdict in ("different", "inconclusive"):
+        yield inline("Causes not checked", "; ".join(str(cause) for cause in found.unchecked))
     yield inline("Next", found.next)

@@ -6,7 +6,7 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samepolicy.diagnose.gap import CAP, FEW, LIMIT, LIMIT_FEW, Gap, bootstrap_ratio, measure, pairs
+from samepolicy.floor.gap import CAP, FEW, LIMIT, LIMIT_FEW, Gap, bootstrap_ratio, measure, pairs
 from samepolicy.records.run import Run
 
 

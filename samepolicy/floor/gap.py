@@ -7,7 +7,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from samepolicy.arrays import Ragged
-from samepolicy.floor import Floor, column
+from samepolicy.floor.evidence import column
+from samepolicy.floor.floor import Floor
 from samepolicy.ratio import log_ratio
 from samepolicy.records.run import Run
 from samepolicy.summary import json_number

@@ -1,0 +1,322 @@
+"""What a cause is tested on: one side's recorded column, what the reference predicts for it, and how far rounding goes.
+
+Parameters are fitted on one half of the prompts, by mean absolute error on a few hundred of their tokens; everything
+that is said of a cause is read on the other half.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal, Self, TypeAlias
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from samepolicy.causes.reference import Clash, Reference, SideName, Unavailable
+from samepolicy.causes.settings import DECLARED, Settings
+from samepolicy.floor.gap import CAP
+from samepolicy.records.align import align_all
+from samepolicy.records.lineup import kind_of
+from samepolicy.records.run import Run
+from samepolicy.records.side import Sampling
+from samepolicy.semantics.predict import cut
+
+Mode: TypeAlias = Literal["rollout", "trainer", "declared", "pair"]
+"""Whose column is explained: a side against its own declaration, the log-ratio against the difference of the two
+declarations, or (without a reference) the trainer's column against the rollout's."""
+
+FAR = 20.0
+"""An error counts for at most this when parameters are fitted, nats."""
+
+PROBE = 640
+"""Prompt and response tokens that are scored to try a setting."""
+
+HELPS = 0.97
+"""A parameter is fitted sharply where it takes the error below this share of what it was."""
+
+LOGITS = 16_000_000
+"""Logits kept to try settings of the head, in elements."""
+
+LIKELY = 256
+"""Likeliest ids that kept sets are tried on."""
+
+FEW = 4
+"""With fewer prompts, both halves are all of them."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Evidence:
+    """One column to explain.
+
+    Attributes:
+        reference: scores under any settings; has the run.
+        mode: whose column it is.
+        recorded: the column Y of all response tokens, nats [tokens]; NaN where it cannot be compared.
+        floor: rms of rounding at each token, nats [tokens].
+        prompt: number of each token's prompt, int [tokens].
+        known: what was found already: every prediction holds it.
+        measured: whether the floor was measured, not assumed.
+    """
+
+    reference: Reference
+    mode: Mode
+    recorded: Float[np.ndarray, " tokens"]
+    floor: Float[np.ndarray, " tokens"]
+    prompt: Int[np.ndarray, " tokens"]
+    known: Settings = DECLARED
+    measured: bool = True
+
+    @property
+    def run(self) -> Run:
+        """The run, not aligned."""
+        return self.reference.run
+
+    @property
+    def side(self) -> SideName:
+        """Whose declaration the predictions start from."""
+        return "trainer" if self.mode == "trainer" else "rollout"
+
+    @property
+    def sampling(self) -> Sampling:
+        """The sampling that reaches this column's log-probs, as declared."""
+        return self.reference.sampling(self.side)
+
+    @property
+    def checkpoints(self) -> tuple[str, ...]:
+        """Earlier weights of the trainer, oldest first; raises `Unavailable` where there are none."""
+        return self.reference.checkpoints
+
+    @cached_property
+    def row(self) -> Int[np.ndarray, " tokens"]:
+        """The response of each token."""
+        found: np.ndarray = np.repeat(np.arange(len(self.run)), self.run.lengths)
+        return found
+
+    @cached_property
+    def position(self) -> Int[np.ndarray, " tokens"]:
+        """The place of each token in its response, from 0."""
+        found: np.ndarray = np.arange(len(self.recorded)) - self.run.offsets[:-1][self.row]
+        return found
+
+    def column(self, name: str) -> Float[np.ndarray, " tokens"]:
+        """A per-token column of the run at the sampled tokens, float64; NaN where the trainer lacks one."""
+        values = np.asarray(self.run[name].values, dtype=np.float64)
+        if len(values) == len(self.recorded) and "trainer_response_ids" not in self.run:
+            return values
+        if kind_of(name, self.run[name]) != "trainer token":
+            return values
+        mine, theirs, _ = align_all(self.run["response_ids"], self.run["trainer_response_ids"])
+        found = np.full(len(self.recorded), np.nan)
+        found[mine] = values[theirs]
+        return found
+
+    @cached_property
+    def comparable(self) -> Bool[np.ndarray, " tokens"]:
+        """Tokens that count: under the mask, with values on both sides and a floor."""
+        return np.asarray(np.isfinite(self.recorded) & np.isfinite(self.floor))
+
+    @cached_property
+    def fitted(self) -> Bool[np.ndarray, " tokens"]:
+        """Tokens of the prompts that parameters are fitted on."""
+        return self._halves[0]
+
+    @cached_property
+    def read(self) -> Bool[np.ndarray, " tokens"]:
+        """Tokens of the prompts that everything is read on."""
+        return self._halves[1]
+
+    @cached_property
+    def _halves(self) -> tuple[np.ndarray, np.ndarray]:
+        """Every other prompt for fitting, in a shuffled order; with very few prompts, all for both."""
+        prompts = np.unique(self.prompt[self.comparable])
+        if len(prompts) < FEW:
+            return self.comparable, self.comparable
+        first = np.random.default_rng(0).permutation(prompts)[::2]
+        fitted = np.isin(self.prompt, first)
+        return self.comparable & fitted, self.comparable & ~fitted
+
+    @cached_property
+    def probe(self) -> Int[np.ndarray, " n"]:
+        """The few tokens that settings are tried on, rising; whole responses of the fitted half."""
+        rows = np.unique(self.row[self.fitted])
+        lengths = self.run.lengths + (self.run["prompt_ids"].lengths if "prompt_ids" in self.run else 0)
+        most = max(int(np.searchsorted(np.cumsum(lengths[rows]), PROBE, side="right")), min(FEW, len(rows)))
+        chosen = rows[np.linspace(0, len(rows) - 1, min(most, len(rows)), dtype=np.int64)]
+        tokens = np.flatnonzero(self.fitted & np.isin(self.row, chosen))
+        limit = max(LOGITS // self.reference.vocabulary(), 128)
+        found: np.ndarray = tokens[np.linspace(0, len(tokens) - 1, min(limit, len(tokens)), dtype=np.int64)]
+        return found
+
+    @cached_property
+    def base(self) -> Float[np.ndarray, " tokens"]:
+        """What is predicted with what is known already, S(c0) at first; NaN where there is no prediction."""
+        return self._column(self.known, np.arange(len(self.run)))
+
+    @property
+    def residual(self) -> Float[np.ndarray, " tokens"]:
+        """Y - base: what is not explained yet."""
+        return np.asarray(self.recorded - self.base)
+
+    def given(self, settings: Settings) -> Self:
+        """The same evidence where these settings are known, too; raises `InputError` where they clash."""
+        return replace(self, known=self.known | settings)
+
+    def start(self) -> Self:
+        """The same evidence where nothing is known."""
+        return replace(self, known=DECLARED)
+
+    def rescore(
+        self, settings: Settings = DECLARED, *, rows: Int[np.ndarray, " rows"] | None = None, **changes: Any
+    ) -> Float[np.ndarray, " tokens"]:
+        """The prediction S(known | settings) for all tokens (of some rows), nats; NaN where there is none.
+
+        Args:
+            settings: what the side may have done.
+            rows: responses to score; all by default.
+            **changes: fields of `Settings`, in its place.
+
+        Raises:
+            Unavailable: this takes something that is not there, such as the trainer's model.
+        """
+        chosen = np.arange(len(self.run)) if rows is None else rows
+        return self._column(self._with(settings | Settings(**changes)), chosen)
+
+    def error(self, settings: Settings = DECLARED, **changes: Any) -> float:
+        """Mean absolute error of a prediction on the probe, nats; each token counts for at most `FAR`."""
+        return float(np.mean(self.errors(settings | Settings(**changes))))
+
+    def errors(self, settings: Settings = DECLARED) -> Float[np.ndarray, " n"]:
+        """Absolute error of a prediction at each token of the probe, nats, at most `FAR`."""
+        whole = self._with(settings)
+        predicted = self._probed(whole)
+        missing = ~np.isfinite(predicted)
+        if missing.any():
+            predicted = np.where(missing, self._probed(self.known), predicted)
+        with np.errstate(invalid="ignore"):
+            found = np.abs(self.recorded[self.probe] - predicted)
+        return np.where(np.isnan(found), FAR, np.minimum(found, FAR))
+
+    def gain(self, settings: Settings) -> float:
+        """The share of the mean absolute error on the probe that these settings take away; 1 takes all of it."""
+        before = self.error()
+        return 1 - self.error(settings) / before if before > 0 else 0.0
+
+    def best(self, candidates: Iterable[Settings]) -> Settings:
+        """Of some settings the one that predicts the probe best; none is the neutral one."""
+        tried = [(self.error(one), i, one) for i, one in enumerate(candidates)]
+        return min(tried)[2] if tried else DECLARED
+
+    def fit(self, make: Callable[[float], Settings], low: float, high: float, *, grid: int = 9) -> float:
+        """The parameter between two bounds (above 0) that predicts the probe best, by mean absolute error.
+
+        A grid in equal ratios, then a bounded search around its best point, sharper where that helps at all; a round
+        number nearby is preferred where it is as good.
+        """
+        from scipy.optimize import minimize_scalar
+
+        def loss(value: float) -> float:
+            return self.error(make(float(value)))
+
+        values = np.geomspace(low, high, grid)
+        at = int(np.argmin([loss(v) for v in values]))
+        bounds = float(values[max(at - 1, 0)]), float(values[min(at + 1, grid - 1)])
+        found = float(minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 3e-3 * bounds[0]}).x)
+        if loss(found) > HELPS * self.error():
+            return found
+        near = 0.99 * found, 1.01 * found
+        sharp = float(minimize_scalar(loss, bounds=near, method="bounded", options={"xatol": 1e-6 * found}).x)
+        return self.rounded(min(found, sharp, key=loss), loss)
+
+    def rounded(self, value: float, loss: Callable[[float], float]) -> float:
+        """The shortest number near a fitted one that fits as well (within 1 %)."""
+        limit = loss(value) * 1.01 + 1e-9
+        short = (float(f"{value:.{digits}g}") for digits in (1, 2, 3, 4))
+        return next((one for one in short if loss(one) <= limit), value)
+
+    @cached_property
+    def head_tokens(self) -> Int[np.ndarray, " n"]:
+        """The tokens whose distribution tells the probe: itself, or with known array steps all of its responses'."""
+        if not self.known.arrays:
+            return self.probe
+        return np.flatnonzero(np.isin(self.row, np.unique(self.row[self.probe])))
+
+    def likely(
+        self, *, temperature: float | None = None
+    ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, "n count"]]:
+        """Log-probs at `head_tokens` of their own ids and of the `LIKELY` likeliest ids, most likely first.
+
+        They hold what is known, but for array steps; another temperature may be tried.
+        """
+        if temperature not in self._distributions:
+            settings = replace(self.known, arrays=(), temperature=temperature or self.known.temperature)
+            count = min(LIKELY, self.reference.vocabulary())
+            self._distributions[temperature] = (
+                self.reference.logp(self.side, settings, self.head_tokens),
+                self.reference.likely(self.side, settings, self.head_tokens, count),
+            )
+        return self._distributions[temperature]
+
+    @cached_property
+    def _distributions(self) -> dict[float | None, tuple[np.ndarray, np.ndarray]]:
+        """What `likely` gave already, by temperature."""
+        return {}
+
+    def sampled(self, sampler: Sampling) -> Float[np.ndarray, " n"]:
+        """Log-probs at `head_tokens` under a sampler in place of the declared one; -inf outside of its kept set."""
+        own, likely = self.likely(temperature=None if sampler.temperature == 1 else sampler.temperature)
+        return cut(np.exp(likely), own, replace(sampler, temperature=1.0))
+
+    def distance(self, predicted: Float[np.ndarray, " n"]) -> float:
+        """`error` of values that were computed by other means for `head_tokens`; known array steps are applied."""
+        whole = np.full(len(self.recorded), np.nan)
+        whole[self.head_tokens] = predicted
+        for step in self.known.arrays:
+            whole = step.apply(whole, self.reference)
+        found = np.abs(self.recorded - np.where(np.isfinite(whole), whole, self.base))[self.probe]
+        return float(np.minimum(np.where(np.isnan(found), FAR, found), FAR).mean())
+
+    def squares(self, settings: Settings = DECLARED) -> Float[np.ndarray, " read"]:
+        """Squared error of a prediction at the tokens that are read, each capped at (8 floors)², nats².
+
+        Where these settings predict nothing, a token counts as it does without them.
+        """
+        error = np.abs(self.recorded - self.predicted(settings))[self.read]
+        return np.asarray(np.minimum(error, CAP * self.floor[self.read]) ** 2)
+
+    def predicted(self, settings: Settings = DECLARED) -> Float[np.ndarray, " tokens"]:
+        """`rescore` at the tokens that are read, filled up with the base where it says nothing."""
+        rows = np.unique(self.row[self.read])
+        found = self.rescore(settings, rows=rows)
+        return np.where(np.isfinite(found), found, self.base)
+
+    def _with(self, settings: Settings) -> Settings:
+        """What is known and these settings; what clashes cannot be tried."""
+        if self.known.clashes(settings):
+            raise Clash("another value of a setting that is known already")
+        return self.known | settings
+
+    def _column(self, settings: Settings, rows: np.ndarray) -> np.ndarray:
+        """A whole column; without a reference the rollout's own column is the prediction."""
+        if self.mode != "pair":
+            return self.reference.column(self.side, settings, rows)
+        if settings != Settings(arrays=settings.arrays):
+            raise Unavailable("the trainer's model: diagnose(run, trainer=…), or --trainer on the command line")
+        found: np.ndarray = np.asarray(self.run["rollout_logp"].values, dtype=np.float64)
+        for step in settings.arrays:
+            found = step.apply(found, self.reference)
+        return found
+
+    def _probed(self, settings: Settings) -> np.ndarray:
+        """A prediction at the probe; only the head of those rows runs where nothing else is changed."""
+        rows = np.unique(self.row[self.probe])
+        wider = any(len(step.needs(rows, self.reference)) > len(rows) for step in settings.arrays)
+        if self.mode == "pair" or wider or settings == DECLARED:
+            return np.asarray(self._column(settings, rows)[self.probe])
+        if not settings.arrays:
+            return self.reference.logp(self.side, settings, self.probe)
+        tokens = np.flatnonzero(np.isin(self.row, rows))
+        found = np.full(len(self.recorded), np.nan)
+        found[tokens] = self.reference.logp(self.side, replace(settings, arrays=()), tokens)
+        for step in settings.arrays:
+            found = step.apply(found, self.reference)
+        return np.asarray(found[self.probe])

@@ -1,0 +1,111 @@
+"""One side computes positions or scales from other config fields."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.random import Generator
+
+from samepolicy.causes.base import Cause, Rung, Undone
+from samepolicy.causes.evidence import Evidence
+from samepolicy.causes.making import toy, toy_run
+from samepolicy.causes.model import changeable, changed_toy
+from samepolicy.causes.settings import Settings
+from samepolicy.engines.change import Change
+from samepolicy.records.run import Run
+
+FAMILIES: Mapping[str, tuple[float, ...]] = {
+    "rope_theta": (10_000.0, 100_000.0, 150_000.0, 500_000.0, 1_000_000.0, 5_000_000.0, 8_000_000.0, 10_000_000.0),
+    "rms_norm_eps": (1e-5, 1e-6, 1e-8),
+    "layer_norm_eps": (1e-5, 1e-6, 1e-12),
+    "layer_norm_epsilon": (1e-5, 1e-6, 1e-12),
+    "norm_eps": (1e-5, 1e-6),
+    "partial_rotary_factor": (1.0, 0.5, 0.25),
+    "factor": (1.0, 2.0, 4.0, 8.0, 32.0),
+    "attention_factor": (1.0,),
+    "mscale": (1.0, 0.707),
+    "mscale_all_dim": (0.0, 0.707, 1.0),
+}
+"""Defaults of model families, of transformers, and of the engines, by the last part of a field's name."""
+
+FACTORS: Mapping[str, tuple[float, ...]] = {
+    "rope_theta": (0.01, 0.02, 0.1, 0.5, 2.0, 10.0, 50.0, 100.0),
+    "rms_norm_eps": (0.01, 0.1, 10.0, 100.0),
+    "layer_norm_eps": (0.1, 10.0),
+    "layer_norm_epsilon": (0.1, 10.0),
+    "norm_eps": (0.1, 10.0),
+}
+"""Multiples of a field's own value that are tried besides, for slips in the exponent."""
+
+
+class Rope(Cause):
+    """One side runs with another RoPE base, scaling or epsilon than the model's config.
+
+    What happens    A config field is lost between training framework and engine: transformers 5 moved rope_theta into
+                    rope_parameters and older readers fall back to 10000; a scaling (YaRN, mscale, llama3 factor) or a
+                    norm's epsilon is overridden or left at a default.
+    How it shows    The base: small at first, growing with position. The attention factor (mscale) and epsilon: flat
+                    from the first token on. No trend over steps.
+    How to confirm  Print rope_parameters (or rope_theta and rope_scaling) and the norm's epsilon of both loaded models,
+                    not of the files; compare inv_freq.
+    How to fix      Give both sides the same numbers. vLLM: --hf-overrides '{"rope_parameters": {…}}' (rope_theta and
+                    rope_scaling before it read transformers 5 configs). SGLang: --json-model-override-args. verl:
+                    actor_rollout_ref.model.override_config and rollout.engine_kwargs. TRL, ms-swift: save config and
+                    weights with the transformers version that the engine reads (--rope_scaling on both sides).
+                    Megatron: --rotary-base, --rotary-scaling-factor, --norm-epsilon.
+    References      vLLM pull requests 28542 and 42624 (rope_parameters lost between transformers 4 and 5); SGLang pull
+                    request 14745; Su et al., RoFormer (2021)
+    """
+
+    rung = Rung.POSITIONS
+    cost = 3
+    separate = "print rope_parameters and the norm's epsilon of both loaded models"
+
+    def undo(self, evidence: Evidence) -> Iterator[Undone]:
+        """The best value of each field: the other side's, those of model families, multiples of its own."""
+        own = changeable(evidence, "config fields that act on positions (an hf engine as the trainer)").config
+        candidates = [*_declared(evidence, own), *(pair for name in own for pair in _values(name, own[name]))]
+        if not candidates:
+            return
+        best = evidence.best(Settings(change=Change(config=fields)) for fields in dict.fromkeys(candidates))
+        assert best.change is not None
+        fields = dict(best.change.config)
+        told = " and ".join(f"{name} {value:g}" for name, value in fields.items())
+        usual = " and ".join(f"{own[name]:g}" for name in fields)
+        yield Undone(
+            settings=best,
+            parameters={**fields, **{f"config_{name}": own[name] for name in fields}},
+            sentence=f"with {told} in place of {usual} the reference gives what was recorded{_shape(evidence)}",
+        )
+
+    def reproduce(self, rng: Generator) -> Run:
+        """The rollout's position features have a base 50 times smaller."""
+        base = changed_toy(Change(config=(("rope_theta", 0.02 * toy().changeable().config["rope_theta"]),)))
+        return toy_run(rng, rollout=base)
+
+
+def _declared(evidence: Evidence, own: Mapping[str, Any]) -> Iterator[tuple[tuple[str, Any], ...]]:
+    """What the sides declare in `extra["config"]` where it differs from the reference, each alone and all at once."""
+    for side in (evidence.run.rollout, evidence.run.trainer):
+        told = side.extra.get("config", {})
+        other = [(n, told[n]) for n in own if isinstance(told, Mapping) and told.get(n, own[n]) != own[n]]
+        yield from ((pair,) for pair in other)
+        if len(other) > 1:
+            yield tuple(other)
+
+
+def _values(name: str, value: float) -> Iterator[tuple[tuple[str, float], ...]]:
+    """Values of one field that are worth trying."""
+    last = name.rpartition(".")[2]
+    found = [*FAMILIES.get(last, ()), *(float(f"{factor * value:.6g}") for factor in FACTORS.get(last, ()))]
+    yield from (((name, one),) for one in found if abs(one - value) > 1e-4 * abs(value))
+
+
+def _shape(evidence: Evidence) -> str:
+    """How the gap goes with the place in the response."""
+    fine = evidence.comparable & np.isfinite(evidence.residual)
+    size, place = np.abs(evidence.residual[fine]), evidence.position[fine]
+    early = place < np.median(place)
+    if not early.any() or early.all():
+        return ""
+    return f"; mean abs gap {size[early].mean():.2g} nats early and {size[~early].mean():.2g} late in a response"

@@ -1,0 +1,152 @@
+"""One side's rows stand in another order."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Float, Int
+from numpy.random import Generator
+
+from samepolicy.arrays import Ragged
+from samepolicy.causes.base import Cause, Rung, Undone
+from samepolicy.causes.evidence import Evidence
+from samepolicy.causes.making import toy_run
+from samepolicy.causes.reference import Reference
+from samepolicy.causes.settings import ArrayStep, Settings
+from samepolicy.records.run import Run
+
+MOST = 1024
+"""Rows that are matched at once; more are matched in blocks of neighbours, or step by step."""
+
+TOKENS = 64
+"""First tokens of a row that it is matched by: every other one; those between them test the matching."""
+
+APART = 3.0
+"""A difference counts for at most this in matching, nats."""
+
+CLOSER = 0.3
+"""On the tokens between, moved rows must differ by at most this share of what they differed by in place."""
+
+ENOUGH = 10
+"""Tokens that must test it."""
+
+
+@dataclass(frozen=True)
+class Reordered(ArrayStep):
+    """Row i holds the values of row source[i], and behind a shorter one what fills the rest."""
+
+    order: ClassVar[int] = Rung.SHIFT.order
+    source: tuple[int, ...]
+    fill: float | None = None
+
+    def apply(self, predicted: np.ndarray, reference: Reference) -> np.ndarray:
+        """The column with its rows moved; NaN behind a shorter row unless that is filled."""
+        run = reference.run
+        row = np.repeat(np.arange(len(run)), run.lengths)
+        position = np.arange(len(predicted)) - run.offsets[:-1][row]
+        source = np.asarray(self.source)[row]
+        there = np.minimum(run.offsets[:-1][source] + position, len(predicted) - 1)
+        behind = np.nan if self.fill is None else self.fill
+        return np.where(position < run.lengths[source], predicted[there], behind)
+
+    def needs(self, rows: np.ndarray, reference: Reference) -> np.ndarray:
+        """The rows and their sources."""
+        return np.union1d(rows, np.asarray(self.source)[rows])
+
+
+class RowOrder(Cause):
+    """One side's log-probs are those of other rows of the batch.
+
+    What happens    Dynamic batching sorts responses by length and the results are not put back in their order, or the
+                    rows of one tensor are shuffled and those of another are not.
+    How it shows    Rows correlate with each other about as much as strangers do, and each fits another row exactly.
+    How to confirm  Score one batch without dynamic batching, or with a single row per micro-batch: the gap closes.
+    How to fix      Carry an index through every reordering and invert it before results leave the worker. verl: use
+                    the inverse of get_seqlen_balanced_partitions, or use_dynamic_bsz=False to test; TRL: shuffle all
+                    tensors of a batch with one permutation; ms-swift: no padding_free and packing to test; Megatron:
+                    restore the order after the micro-batches of the pipeline. vLLM and SGLang: sort outputs by request
+                    id.
+    References      verl issue 2185; SkyRL pull requests 2043 and 2209
+    """
+
+    rung = Rung.SHIFT
+    cost = 0
+    separate = "score one batch with one row per micro-batch and no dynamic batching: the gap closes"
+
+    def undo(self, evidence: Evidence) -> Iterator[Undone]:
+        """The matching of rows one to one, where it holds on tokens that it was not made with."""
+        recorded, predicted = (_first(evidence, values) for values in (evidence.recorded, evidence.base))
+        source = np.arange(len(recorded))
+        for block in _blocks(evidence.run):
+            source[block] = block[_matched(recorded[block, ::2], predicted[block, ::2])]
+        moved = np.flatnonzero(source != np.arange(len(source)))
+        if not _holds(recorded[moved, 1::2], predicted[moved, 1::2], predicted[source[moved], 1::2]):
+            return
+        yield Undone(
+            settings=Settings(arrays=(Reordered(tuple(source.tolist()), _fill(evidence, source)),)),
+            parameters={"rows_moved": len(moved), "rows": len(source)},
+            sentence=f"{len(moved)} of {len(source)} rows hold the values of another row, as row {moved[0]} those of "
+            f"row {source[moved[0]]}",
+        )
+
+    def reproduce(self, rng: Generator) -> Run:
+        """The trainer's rows of one length come back in another order."""
+        run = toy_run(rng)
+        rows = np.arange(len(run))
+        for length in np.unique(run.lengths):
+            same = np.flatnonzero(run.lengths == length)
+            rows[same] = np.roll(same, 1)
+        moved = Ragged.from_lists([run["trainer_logp"][i] for i in rows], dtype=np.float32)
+        return run.with_columns(trainer_logp=moved)
+
+
+def _first(evidence: Evidence, values: Float[np.ndarray, " tokens"]) -> Float[np.ndarray, "rows first"]:
+    """The first tokens of every row; NaN behind its end and where nothing can be compared."""
+    found = np.full((len(evidence.run), TOKENS), np.nan)
+    inside = evidence.position < TOKENS
+    found[evidence.row[inside], evidence.position[inside]] = values[inside]
+    return found
+
+
+def _blocks(run: Run) -> Iterator[Int[np.ndarray, " rows"]]:
+    """Rows that may have changed places: those of a step, in blocks where they are many."""
+    step = np.asarray(run["step"]) if "step" in run else np.zeros(len(run))
+    for value in np.unique(step):
+        rows = np.flatnonzero(step == value)
+        yield from np.array_split(rows, -(-len(rows) // MOST))
+
+
+def _matched(recorded: np.ndarray, predicted: np.ndarray) -> Int[np.ndarray, " rows"]:
+    """For each recorded row the predicted one that it fits, one to one; a row stays where nothing fits better."""
+    from scipy.optimize import linear_sum_assignment
+
+    cost = np.full((len(recorded), len(predicted)), APART)
+    for i, row in enumerate(recorded):
+        cost[i] = _distance(row[None], predicted)
+    cost[np.diag_indices(len(cost))] -= 1e-6
+    found: np.ndarray = linear_sum_assignment(cost)[1]
+    return found
+
+
+def _distance(one: np.ndarray, other: np.ndarray) -> Float[np.ndarray, " rows"]:
+    """Mean absolute difference of rows; `APART` where they share no token."""
+    apart = np.minimum(np.abs(one - other), APART)
+    known = np.isfinite(apart)
+    count = known.sum(axis=1)
+    sums = np.where(known, apart, 0.0).sum(axis=1)
+    return np.where(count > 0, sums / np.maximum(count, 1), APART)
+
+
+def _holds(recorded: np.ndarray, before: np.ndarray, after: np.ndarray) -> bool:
+    """Whether moved rows fit on tokens that they were not matched by."""
+    apart = np.minimum(np.abs(recorded - before), APART), np.minimum(np.abs(recorded - after), APART)
+    known = np.isfinite(apart[0]) & np.isfinite(apart[1])
+    return bool(known.sum() >= ENOUGH and apart[1][known].mean() <= CLOSER * apart[0][known].mean())
+
+
+def _fill(evidence: Evidence, source: np.ndarray) -> float | None:
+    """The constant that stands behind shorter rows, where there is one."""
+    behind = evidence.comparable & (evidence.position >= evidence.run.lengths[source][evidence.row])
+    values = np.unique(evidence.recorded[behind])
+    return float(values[0]) if len(values) == 1 else None

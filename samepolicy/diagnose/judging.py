@@ -1,0 +1,117 @@
+"""What settings explain of a gap, read on the prompts that nothing was fitted on, with intervals over prompts."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from samepolicy.causes import Evidence, Settings
+from samepolicy.floor.gap import DRAWS, FEW, LEVEL, LIMIT, LIMIT_FEW, MOST
+
+MOVED = 4.0
+"""The slope is read on tokens that an undo moves by more than this many floors."""
+
+NEEDED = 10
+"""Tokens that a slope takes at least."""
+
+
+class Estimate(NamedTuple):
+    """A number with its 95 % interval; NaN where there is none."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Judge:
+    """The gap of one piece of evidence under any settings.
+
+    Attributes:
+        evidence: with nothing known yet.
+    """
+
+    def __init__(self, evidence: Evidence) -> None:
+        """Draw the bootstrap's prompts."""
+        self.evidence = evidence
+        unit = np.unique(evidence.prompt[evidence.read], return_inverse=True)[1]
+        units = int(unit.max()) + 1 if len(unit) else 0
+        self._unit = np.minimum(unit, unit * MOST // max(units, 1)) if units > MOST else unit
+        units = min(units, MOST)
+        self.prompts = units
+        self._floor = self._sums(evidence.floor[evidence.read] ** 2)
+        self._times = (
+            np.random.default_rng(0).multinomial(units, np.full(units, 1 / units), size=DRAWS)
+            if units > 1
+            else np.zeros((0, units))
+        )
+        self._known: dict[Settings, np.ndarray] = {}
+
+    def ratio(self, settings: Settings) -> Estimate:
+        """G / floor² under settings."""
+        return self._estimate(self.squares(settings), self._floor)
+
+    def above(self, settings: Settings) -> bool:
+        """Whether the gap is clearly more than rounding."""
+        return self.ratio(settings).low > self.limit
+
+    def below(self, settings: Settings) -> bool:
+        """Whether the whole interval of the gap is rounding."""
+        return self.ratio(settings).high <= self.limit
+
+    @property
+    def limit(self) -> float:
+        """The ratio up to which a gap is rounding."""
+        return LIMIT if self.prompts >= FEW // 2 else LIMIT_FEW
+
+    def explained(self, settings: Settings) -> Estimate:
+        """1 - (G(c) - floor²) / (G(c0) - floor²)."""
+        start = self.squares(Settings())
+        return self._estimate(start - self.squares(settings), start - self._floor)
+
+    def reopened(self, whole: Settings, without: Settings) -> Estimate:
+        """The share of the gap that opens again where one member is left out of a set."""
+        start = self.squares(Settings())
+        return self._estimate(self.squares(without) - self.squares(whole), start - self._floor)
+
+    def slope(self, whole: Settings, without: Settings) -> float:
+        """Median of (Y - S(without)) / (S(whole) - S(without)) over the tokens that are moved; NaN with few."""
+        e = self.evidence
+        before, after = e.predicted(without)[e.read], e.predicted(whole)[e.read]
+        moved = np.abs(after - before) > MOVED * e.floor[e.read]
+        if moved.sum() < NEEDED:
+            return float("nan")
+        return float(np.median((e.recorded[e.read] - before)[moved] / (after - before)[moved]))
+
+    def tied(self, one: Settings, other: Settings) -> bool:
+        """Whether two settings leave gaps that cannot be told apart."""
+        difference = self._estimate(self.squares(one) - self.squares(other), self._floor)
+        return not (difference.low > 0 or difference.high < 0)
+
+    def nats(self, settings: Settings) -> float:
+        """How far settings move a token's prediction on average, nats."""
+        e = self.evidence
+        moved = np.abs(e.predicted(settings) - e.base)[e.read]
+        return float(moved[np.isfinite(moved)].mean()) if np.isfinite(moved).any() else 0.0
+
+    def squares(self, settings: Settings) -> np.ndarray:
+        """Sum of the capped squares of each prompt."""
+        if settings not in self._known:
+            self._known[settings] = self._sums(self.evidence.squares(settings))
+        return self._known[settings]
+
+    def _sums(self, values: np.ndarray) -> np.ndarray:
+        """Sums by prompt."""
+        return np.bincount(self._unit, weights=values, minlength=int(self._unit.max()) + 1 if len(values) else 0)
+
+    def _estimate(self, numerator: np.ndarray, denominator: np.ndarray) -> Estimate:
+        """A ratio of sums with its interval."""
+        total = denominator.sum()
+        value = float(numerator.sum() / total) if total else float("nan")
+        if not len(self._times):
+            return Estimate(value, float("nan"), float("nan"))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            drawn = (self._times @ numerator) / (self._times @ denominator)
+        drawn = drawn[np.isfinite(drawn)]
+        if not len(drawn):
+            return Estimate(value, float("nan"), float("nan"))
+        low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+        return Estimate(value, float(low), float(high))

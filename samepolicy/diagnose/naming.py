@@ -1,0 +1,314 @@
+"""From a measured run and a reference to named causes, a ledger, and what could not be checked."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from samepolicy.causes import Cause, Check, Evidence, Finding, Reference, Rung, Settings, Undone, all_causes
+from samepolicy.causes.base import SideWord
+from samepolicy.diagnose.columns import evidences, of
+from samepolicy.diagnose.ledger import Ledger, ledger
+from samepolicy.diagnose.measured import Measured
+from samepolicy.diagnose.search import Found, Member, Search, finite
+from samepolicy.errors import SamePolicyError
+from samepolicy.floor import Progress
+from samepolicy.floor.gap import Gap, measure
+from samepolicy.records.declared import effective
+from samepolicy.records.run import Run
+
+ENOUGH = 0.95
+"""Where so much of a gap is explained, causes that could not be tried are not needed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unchecked:
+    """A cause that could not be checked.
+
+    Attributes:
+        name: the cause.
+        takes: what checking it would take.
+    """
+
+    name: str
+    takes: str
+
+    def as_dict(self) -> dict[str, str]:
+        """A JSON-ready mapping."""
+        return {"cause": self.name, "takes": self.takes}
+
+    def __str__(self) -> str:
+        """The cause, and what it takes."""
+        return f"{self.name}: it takes {self.takes}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Named:
+    """What naming found.
+
+    Attributes:
+        findings: named causes, most likely first.
+        ledger: what the gap is made of; None where there was nothing to explain.
+        unchecked: causes that could not be checked.
+        closest: the best set that is not good enough to be named, in words; empty where there is none.
+    """
+
+    findings: tuple[Finding, ...] = ()
+    ledger: Ledger | None = None
+    unchecked: tuple[Unchecked, ...] = ()
+    closest: str = ""
+
+
+NOTHING = Named()
+"""Nothing was searched."""
+
+
+@dataclass(kw_only=True)
+class Naming:
+    """Naming in the making: one piece of evidence after the other."""
+
+    run: Run
+    m: Measured
+    reference: Reference
+    tell: Progress = None
+    causes: Sequence[Cause] = field(default_factory=lambda: tuple(all_causes().values()))
+    findings: list[Finding] = field(default_factory=list)
+    found: list[Found] = field(default_factory=list)
+    unchecked: dict[str, str] = field(default_factory=dict)
+
+    def name(self) -> Named:
+        """Name what can be named."""
+        for evidence in evidences(self.run, self.m, self.reference):
+            self._explain(evidence)
+        for mode in ("rollout", "trainer"):
+            if self.m.floor.complete and mode not in {f.judge.evidence.mode for f in self.found} and self.m.pairs:
+                self._proved(of(self.run, self.m, self.reference, mode))
+        self._hidden()
+        return Named(
+            findings=tuple(sorted(self.findings, key=_rank)),
+            ledger=self._ledger(),
+            unchecked=tuple(Unchecked(name=n, takes=t) for n, t in self.unchecked.items() if n not in self._names),
+            closest=self._closest(),
+        )
+
+    @property
+    def _names(self) -> set[str]:
+        """Causes that are named."""
+        return {f.cause for f in self.findings}
+
+    def _explain(self, evidence: Evidence) -> None:
+        """Search one column's causes; where none is found, number formats are measured."""
+        proved = self._proved(evidence)
+        found = Search(evidence, self.causes).run(proved)
+        self.found.append(found)
+        if evidence.mode == "pair" or not found.explained or found.explained.value < ENOUGH:
+            self.unchecked |= found.unchecked
+        for member in found.members:
+            if member.cause.name not in self._names:
+                self.findings.append(_undone(found, member, self._whose(evidence, member)))
+        if not found.members and found.judge.above(Settings()):
+            self._sized(evidence)
+
+    def _proved(self, evidence: Evidence) -> list[Member]:
+        """Causes that arrays alone prove."""
+        members = []
+        for cause in self.causes:
+            check = cause.check(evidence)
+            if check.status == "proved" and cause.name not in self._names:
+                self.findings.append(_structural(cause, check, evidence))
+                if check.settings != Settings():
+                    undone = Undone(settings=check.settings, parameters=check.parameters, side=check.side)
+                    members.append(Member(cause=cause, undone=undone))
+        return members
+
+    def _sized(self, evidence: Evidence) -> None:
+        """Causes that only the size of the error shows."""
+        for cause in (c for c in self.causes if c.proof == "size"):
+            undone = self._first(cause, evidence)
+            if undone is not None:
+                self.findings.append(_plain(cause, undone, self._whose(evidence, Member(cause=cause, undone=undone))))
+                return
+
+    def _hidden(self) -> None:
+        """Causes that leave log-probs alone: what was sampled tells, once the rollout's other faults are undone."""
+        if not self.m.floor.complete or self.m.pairs is None or self.m.copy:
+            return
+        if any(f.rung == Rung.MASK.value and f.proof == "structural" for f in self.findings):
+            return  # not all that the mask counts was sampled
+        evidence = of(self.run, self.m, self.reference, "rollout")
+        known = next((f for f in self.found if f.judge.evidence.mode == "rollout"), None)
+        if known is not None and (not known.members or any(m.cause.rung is Rung.SAMPLING for m in known.members)):
+            return  # what is unknown could be the sampler, and a named sampling cause is the sampler
+        evidence = evidence.given(known.settings) if known else evidence
+        for cause in (c for c in self.causes if c.proof == "surprisal"):
+            undone = self._first(cause, evidence)
+            if undone is not None:
+                self.findings.append(_plain(cause, undone, undone.side))
+
+    def _first(self, cause: Cause, evidence: Evidence) -> Undone | None:
+        """The first way of a cause that proves itself."""
+        try:
+            return next(iter(cause.undo(evidence)), None)
+        except SamePolicyError as error:
+            self.unchecked[cause.name] = str(error).rstrip(".")
+            return None
+
+    def _whose(self, evidence: Evidence, member: Member) -> SideWord:
+        """Whose fault it is."""
+        if member.undone.side != "unknown":
+            return member.undone.side
+        if evidence.mode in ("rollout", "trainer"):
+            return evidence.side
+        if evidence.mode == "declared":
+            return _deviant(self.run)
+        return "unknown"
+
+    def _ledger(self) -> Ledger | None:
+        """The ledger, where a gap was searched."""
+        if not self.found or self.m.pairs is None:
+            return None
+        reopened = {name: e.value for f in self.found for name, e in f.reopened.items()}
+        total = float(np.abs(self.m.pairs.difference).mean())
+        return ledger(total, self.findings, reopened, self._residual())
+
+    def _residual(self) -> Gap | None:
+        """The gap of trainer and rollout once every named cause is undone, on the prompts that are read."""
+        named = [f for f in self.found if f.members]
+        if not named:
+            return None
+        evidence = named[0].judge.evidence
+        taken = sum((_effect(f) for f in named), np.zeros(len(evidence.recorded)))
+        whole = of(self.run, self.m, self.reference, "declared" if self.m.floor.complete else "pair")
+        difference = whole.recorded - whole.base - taken
+        read = evidence.read
+        return measure(difference[read], whole.floor[read] ** 2, whole.prompt[read])
+
+    def _closest(self) -> str:
+        """The best set that was not good enough."""
+        parts = [f.closest for f in self.found if f.closest and not f.members]
+        if not parts:
+            return ""
+        members, share = max(parts, key=lambda part: part[1].value)
+        told = " with ".join(m.cause.name for m in members)
+        return f"{told} would explain {share.value:.0%} of it, which is too little to be named"
+
+
+def name(
+    run: Run, m: Measured, reference: Reference, *, progress: Progress = None, causes: Sequence[Cause] | None = None
+) -> Named:
+    """Name the causes of a gap.
+
+    Args:
+        run: the run, not aligned.
+        m: what its columns show.
+        reference: scores under other settings; without an engine only arrays tell.
+        progress: called with what is done.
+        causes: those to think of; all by default.
+    """
+    chosen = tuple(all_causes().values()) if causes is None else tuple(causes)
+    return Naming(run=run, m=m, reference=reference, tell=progress, causes=chosen).name()
+
+
+def _effect(found: Found) -> np.ndarray:
+    """What a side's named causes do to the log-ratio trainer - rollout."""
+    evidence = found.judge.evidence
+    moved = evidence.predicted(found.settings) - evidence.base
+    return np.asarray(-moved if evidence.mode == "rollout" else moved)
+
+
+def _undone(found: Found, member: Member, side: SideWord) -> Finding:
+    """A cause that undoing shows."""
+    cause, undone = member.cause, member.undone
+    share, name = found.explained, cause.name
+    nats = found.judge.nats(undone.settings)
+    alternatives = found.alternatives.get(name, ())
+    return Finding(
+        cause=name,
+        rung=cause.rung.value,
+        parameters=dict(undone.parameters),
+        explained=share and finite(share.value),
+        low=share and finite(share.low),
+        high=share and finite(share.high),
+        nats=finite(nats),
+        side=side,
+        proof="undone",
+        evidence=_sentence(found, member),
+        fix=cause.parts.get("How to fix", ""),
+        alternatives=alternatives,
+        separate=cause.separate if alternatives else "",
+    )
+
+
+def _sentence(found: Found, member: Member) -> str:
+    """What a finding rests on."""
+    name = member.cause.name
+    again, slope = found.reopened.get(name), found.slopes.get(name, float("nan"))
+    start, end = found.judge.ratio(Settings()), found.judge.ratio(found.settings)
+    several = " together with the others" if len(found.members) > 1 else ""
+    floor = "the floor²" if found.judge.evidence.measured else "an assumed floor²"
+    parts = [member.undone.sentence or "undone"]
+    parts.append(f"undoing it{several} takes the gap from {start.value:.3g} to {end.value:.2g} times {floor}")
+    if again is not None and len(found.members) > 1:
+        parts.append(f"without it {again.value:.0%} of the gap opens again")
+    if np.isfinite(slope):
+        parts.append(f"slope {slope:.2f}")
+    return "; ".join(parts)
+
+
+def _structural(cause: Cause, check: Check, evidence: Evidence) -> Finding:
+    """A cause that arrays prove."""
+    moved: Any = None
+    if check.settings != Settings():
+        difference = np.abs(evidence.rescore(check.settings) - evidence.base)[evidence.comparable]
+        moved = finite(float(np.nanmean(difference))) if np.isfinite(difference).any() else None
+    return Finding(
+        cause=cause.name,
+        rung=cause.rung.value,
+        parameters=dict(check.parameters),
+        explained=None,
+        low=None,
+        high=None,
+        nats=moved,
+        side=check.side,
+        proof="structural",
+        evidence=check.sentence,
+        fix=cause.parts.get("How to fix", ""),
+    )
+
+
+def _plain(cause: Cause, undone: Undone, side: SideWord) -> Finding:
+    """A cause that proves itself."""
+    return Finding(
+        cause=cause.name,
+        rung=cause.rung.value,
+        parameters=dict(undone.parameters),
+        explained=None,
+        low=None,
+        high=None,
+        nats=None,
+        side=side,
+        proof=cause.proof,
+        evidence=undone.sentence,
+        fix=cause.parts.get("How to fix", ""),
+    )
+
+
+def _deviant(run: Run) -> SideWord:
+    """Where the declarations differ: the side whose log-probs are not those of the sampler."""
+    from dataclasses import replace
+
+    sampler = run.rollout.sampling
+    if sampler is None or run.trainer.sampling is None:
+        return "unknown"
+    drawn = effective(replace(sampler, logprobs="processed"))
+    ours, theirs = effective(sampler) == drawn, effective(run.trainer.sampling) == drawn
+    if ours == theirs:
+        return "unknown"
+    return "trainer" if ours else "rollout"
+
+
+def _rank(finding: Finding) -> tuple[int, float]:
+    """Proved and undone causes first, the larger the earlier."""
+    order = {"structural": 0, "undone": 0, "surprisal": 1, "size": 2}
+    return order[finding.proof], -(finding.nats or 0.0)

@@ -1,0 +1,246 @@
+"""The search: which set of causes, undone together, closes the gap of one side.
+
+Forward by mean absolute error on the probe, refitting what was found before; then every number is read on the other
+half of the prompts. A set is named if it explains enough, and a member stays if the gap opens again without it.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from samepolicy.causes import Cause, Evidence, Settings, Undone
+from samepolicy.causes.base import alike
+from samepolicy.causes.reference import Clash
+from samepolicy.diagnose.judging import Estimate, Judge
+from samepolicy.errors import SamePolicyError
+
+MOST = 4
+"""Causes of one side at most."""
+
+GAIN = 0.05
+"""A cause is looked at further if it takes this share of the mean absolute error."""
+
+STARTS = 4
+"""Causes that a set may begin with."""
+
+EXPLAINED, SURELY = 0.85, 0.7
+"""A set is named from this share of the gap, and from this lower bound."""
+
+REOPENS = 0.1
+"""A member stays if leaving it out opens this share of the gap again."""
+
+SLOPE = (0.8, 1.2)
+"""Where the slope of a member lies."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Member:
+    """One cause in a set, with how it is undone."""
+
+    cause: Cause
+    undone: Undone
+
+
+@dataclass(kw_only=True)
+class Found:
+    """What the search found for one side.
+
+    Attributes:
+        judge: reads numbers; has the evidence.
+        members: the set that is named, in ladder order; empty where nothing is.
+        explained: what the set explains.
+        slopes: each member's slope by cause.
+        reopened: what opens again without a member, by cause.
+        alternatives: for each cause those that explain as much.
+        closest: the best set that is not good enough, and what it explains.
+        unchecked: causes that could not be tried, and what it would take.
+    """
+
+    judge: Judge
+    members: list[Member] = field(default_factory=list)
+    explained: Estimate | None = None
+    slopes: dict[str, float] = field(default_factory=dict)
+    reopened: dict[str, Estimate] = field(default_factory=dict)
+    alternatives: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    closest: tuple[list[Member], Estimate] | None = None
+    unchecked: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def settings(self) -> Settings:
+        """All members at once."""
+        return together(self.members)
+
+
+class Search:
+    """The search on one piece of evidence."""
+
+    def __init__(self, evidence: Evidence, causes: Sequence[Cause]) -> None:
+        """Take only causes that are shown by undoing them."""
+        self.evidence = evidence
+        self.causes = sorted((c for c in causes if c.proof == "undone"), key=lambda c: (c.cost, c.rung.order))
+        self.judge = Judge(evidence)
+        self.found = Found(judge=self.judge)
+        self._seen: dict[str, Member] = {}
+
+    def run(self, proved: Sequence[Member] = ()) -> Found:
+        """Search.
+
+        Args:
+            proved: causes that arrays have proved; they stay in the set.
+        """
+        if not self.judge.above(Settings()):
+            return self.found
+        best: tuple[list[Member], Estimate] | None = None
+        for start in self._starts(list(proved)):
+            members = self._backward(self._forward([*proved, *start]), len(proved))
+            share = self.judge.explained(together(members))
+            if best is None or share.value > best[1].value:
+                best = (members, share)
+            if self._accepted(members, share):
+                break
+        if best is not None and best[0]:
+            self._settle(*best, keep=len(proved))
+        return self.found
+
+    def _starts(self, proved: list[Member]) -> Iterator[list[Member]]:
+        """First causes, most promising first; nothing where the proved ones explain all."""
+        tried = self._candidates(proved)
+        yield [tried[0][1]] if tried and tried[0][0] >= GAIN else []
+        for gain, member in tried[1:STARTS]:
+            if gain >= GAIN / 2:
+                yield [member]
+
+    def _forward(self, members: list[Member]) -> list[Member]:
+        """Add what helps most until nothing does."""
+        while len(members) < MOST and not self._done(members):
+            tried = self._candidates(members)
+            if not tried or tried[0][0] < GAIN:
+                break
+            members = self._refitted([*members, tried[0][1]])
+        return members
+
+    def _done(self, members: list[Member]) -> bool:
+        """Whether a set leaves rounding only."""
+        return bool(members) and self._error(members) <= self._noise and self.judge.below(together(members))
+
+    @property
+    def _noise(self) -> float:
+        """The mean absolute error that rounding alone leaves at most."""
+        return float(self.evidence.floor[self.evidence.probe].mean())
+
+    def _error(self, members: list[Member]) -> float:
+        """Mean absolute error of a set on the probe."""
+        return self.evidence.error(together(members))
+
+    def _candidates(self, members: list[Member]) -> list[tuple[float, Member]]:
+        """What each other cause takes away beside a set, most first; dear ones only while cheap ones leave a gap."""
+        evidence = self.evidence.given(together(members))
+        before, taken = evidence.error(), {m.cause.name for m in members}
+        tried: list[tuple[float, Member]] = []
+        cost = 0
+        for cause in self.causes:
+            if cause.name in taken:
+                continue
+            left = (1 - max((g for g, _ in tried), default=0.0)) * before
+            if cause.cost > cost and left <= self._noise and evidence.mode != "pair":
+                break
+            cost = cause.cost
+            best = self._best(cause, evidence)
+            if best is not None:
+                tried.append((1 - evidence.error(best.undone.settings) / before if before else 0.0, best))
+        for _, member in tried:
+            self._seen.setdefault(member.cause.name, member)
+        return sorted(tried, key=lambda pair: -pair[0])
+
+    def _best(self, cause: Cause, evidence: Evidence) -> Member | None:
+        """The best way of a cause to be undone; what it lacks is noted."""
+        ways: list[tuple[float, int, Undone]] = []
+        try:
+            if cause.check(evidence).status == "excluded":
+                return None
+            for undone in cause.undo(evidence):
+                ways.append((evidence.error(undone.settings), len(ways), undone))
+        except Clash:
+            pass
+        except SamePolicyError as error:
+            if not ways:
+                self.found.unchecked[cause.name] = str(error).rstrip(".")
+        return Member(cause=cause, undone=min(ways)[2]) if ways else None
+
+    def _refitted(self, members: list[Member]) -> list[Member]:
+        """Each member fitted again beside the others; the last one was just fitted so."""
+        members = list(members)
+        for i in range(len(members) - 1):
+            others = members[:i] + members[i + 1 :]
+            again = self._best(members[i].cause, self.evidence.given(together(others)))
+            if again is not None and self._error([*others, again]) < self._error(members):
+                members[i] = again
+        return members
+
+    def _backward(self, members: list[Member], keep: int) -> list[Member]:
+        """Leave out what the gap does not open again without, weakest first."""
+        members = list(members)
+        while len(members) > keep:
+            weak = [
+                (self._reopened(members, i).value, i) for i in range(keep, len(members)) if not self._stays(members, i)
+            ]
+            if not weak:
+                return members
+            members.pop(min(weak)[1])
+        return members
+
+    def _reopened(self, members: list[Member], i: int) -> Estimate:
+        """What opens again without member i."""
+        return self.judge.reopened(together(members), together(members[:i] + members[i + 1 :]))
+
+    def _stays(self, members: list[Member], i: int) -> bool:
+        """Whether a member belongs to the set."""
+        again = self._reopened(members, i)
+        slope = self.judge.slope(together(members), together(members[:i] + members[i + 1 :]))
+        return again.value >= REOPENS and again.low > 0 and SLOPE[0] <= slope <= SLOPE[1]
+
+    def _accepted(self, members: list[Member], share: Estimate) -> bool:
+        """Whether a set explains enough."""
+        return bool(members) and share.value >= EXPLAINED and share.low >= SURELY
+
+    def _settle(self, members: list[Member], share: Estimate, *, keep: int) -> None:
+        """Write down what was found."""
+        if not self._accepted(members, share):
+            self.found.closest = (members, share)
+            self.found.members = members[:keep]
+            return
+        found = self.found
+        found.members = sorted(members, key=lambda m: m.cause.rung.order)
+        found.explained = share
+        for i, member in enumerate(found.members):
+            rest = together(found.members[:i] + found.members[i + 1 :])
+            found.slopes[member.cause.name] = self.judge.slope(found.settings, rest)
+            found.reopened[member.cause.name] = self.judge.reopened(found.settings, rest)
+            found.alternatives[member.cause.name] = self._tied(found.members, i)
+
+    def _tied(self, members: list[Member], i: int) -> tuple[str, ...]:
+        """Causes that would do as well in the place of member i."""
+        others, mine = members[:i] + members[i + 1 :], members[i].cause.name
+        found = []
+        for name, member in self._seen.items():
+            if name in {m.cause.name for m in members} or together(others).clashes(member.undone.settings):
+                continue
+            settings = together([*others, member])
+            close = self.evidence.error(settings) <= 1.2 * self.evidence.error(together(members)) + 1e-9
+            if alike(name, mine) or (close and self.judge.tied(together(members), settings)):
+                found.append(name)
+        return tuple(found)
+
+
+def together(members: Sequence[Member]) -> Settings:
+    """All settings of a set at once."""
+    settings = Settings()
+    for member in members:
+        settings |= member.undone.settings
+    return settings
+
+
+def finite(value: float) -> float | None:
+    """The number, or None where it is none."""
+    return float(value) if np.isfinite(value) else None

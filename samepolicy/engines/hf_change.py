@@ -1,0 +1,140 @@
+"""A transformers model with other weights, other config fields, or rounded weights."""
+
+import copy
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+from samepolicy.engines import hf_load
+from samepolicy.engines.change import Change
+from samepolicy.errors import InputError
+
+FIELDS = (
+    "rope_theta",
+    "rms_norm_eps",
+    "layer_norm_eps",
+    "layer_norm_epsilon",
+    "norm_eps",
+    "sliding_window",
+    "attn_logit_softcapping",
+    "final_logit_softcapping",
+    "query_pre_attn_scalar",
+    "partial_rotary_factor",
+    "logit_scale",
+    "logits_scaling",
+    "embedding_multiplier",
+    "residual_multiplier",
+    "attention_multiplier",
+)
+"""Fields of a config that act on positions and scales; those of `rope_parameters` are taken besides."""
+
+LEVELS = {"int8": 127, "int4": 7}
+"""Steps on either side of zero."""
+
+GROUP = 128
+"""Weights that share a scale in int4."""
+
+
+def changed(model: Any, change: Change, options: Any) -> Any:
+    """Apply a change to a model; the model may be used up.
+
+    Args:
+        model: a float32 copy nobody else holds.
+        change: what to change.
+        options: the engine's options.
+
+    Raises:
+        InputError: weights of another architecture, a pattern that matches nothing, or an unknown config field.
+    """
+    if change.weights is not None:
+        other = hf_load.read_model(
+            change.weights, dtype="auto", attention=None, trust_remote_code=options.trust_remote_code
+        )
+        _swap(model, other, change)
+    if change.config:
+        model = _configured(model, change.config)
+    if change.quantise is not None:
+        _quantise(model, change.quantise)
+    return model.train(change.train)
+
+
+def fields_of(config: Any) -> dict[str, Any]:
+    """The numbers in a config that act on positions and scales, by the name that `Change.config` takes."""
+    text = config.get_text_config()
+    before = "" if text is config else next((f"{n}." for n in vars(config) if getattr(config, n) is text), "")
+    found = {name: getattr(text, name, None) for name in FIELDS}
+    rope = getattr(text, "rope_parameters", None)
+    found |= {f"rope_parameters.{name}": value for name, value in rope.items()} if isinstance(rope, dict) else {}
+    return {f"{before}{n}": v for n, v in found.items() if isinstance(v, int | float) and not isinstance(v, bool)}
+
+
+def _swap(model: Any, other: Any, change: Change) -> None:
+    """Take tensors over from another model."""
+    ours, theirs = model.state_dict(), other.state_dict()
+    shapes = [{name: tuple(t.shape) for name, t in state.items()} for state in (ours, theirs)]
+    if shapes[0] != shapes[1]:
+        odd = sorted(n for n in {*shapes[0], *shapes[1]} if shapes[0].get(n) != shapes[1].get(n))
+        raise InputError(
+            f"The weights in {change.weights!r} are of another architecture: {len(odd)} tensors differ in name or "
+            f"shape, such as {odd[0]}; give checkpoints of the model that is trained."
+        )
+    taken = [n for n in ours if _matches(n, change.tensors)]
+    if not taken:
+        raise InputError(f"No tensor of the model is called {' or '.join(change.tensors)}; look at its state dict.")
+    for name in taken:
+        ours[name].copy_(theirs[name])
+
+
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    """Whether a name fits one of the patterns, or there is none."""
+    return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _configured(model: Any, fields: Sequence[tuple[str, Any]]) -> Any:
+    """The same weights under a config with other fields."""
+    config = copy.deepcopy(model.config)
+    for name, value in fields:
+        _set(config, name.split("."), value)
+    made = type(model)(config)
+    made.load_state_dict(model.state_dict())
+    return made.to(model.device).eval().requires_grad_(False)
+
+
+def _set(config: Any, path: Sequence[str], value: Any) -> None:
+    """Set a field, or an entry of a nested one."""
+    *outer, last = path
+    for part in outer:
+        config = config[part] if isinstance(config, dict) else getattr(config, part, None)
+    known = last in config if isinstance(config, dict) else hasattr(config, last)
+    if not known:
+        raise InputError(f"The model's config has no field {'.'.join(path)}; look at its config.json.")
+    if isinstance(config, dict):
+        config[last] = value
+    else:
+        setattr(config, last, value)
+
+
+def _quantise(model: Any, form: str) -> None:
+    """Round the weights of the linear layers but for the head, in place."""
+    import torch
+
+    if form not in (*LEVELS, "fp8"):
+        raise InputError(f"Weights can be rounded as int8, int4 or fp8, but not as {form!r}.")
+    head = model.get_output_embeddings()
+    for module in model.modules():
+        if isinstance(module, torch.nn.Linear) and module is not head:
+            module.weight.copy_(_rounded(module.weight, form))
+
+
+def _rounded(weight: Any, form: str) -> Any:
+    """A weight as a format would hold it: one scale per output channel, in int4 per group of a channel."""
+    import torch
+
+    grouped = form == "int4" and weight.shape[-1] % GROUP == 0
+    parts = weight.reshape(-1, GROUP) if grouped else weight
+    most = parts.abs().amax(dim=-1, keepdim=True).clamp(min=1e-12)
+    if form == "fp8":
+        top = torch.finfo(torch.float8_e4m3fn).max
+        return ((parts / most * top).to(torch.float8_e4m3fn).to(weight.dtype) * most / top).reshape(weight.shape)
+    step = most / LEVELS[form]
+    return ((parts / step).round() * step).reshape(weight.shape)

@@ -1,0 +1,65 @@
+"""Rows in another order, injected without the cause's own code."""
+
+import numpy as np
+import pytest
+
+from samepolicy.arrays import Ragged
+from samepolicy.causes.making import toy, toy_run
+from samepolicy.diagnose import diagnose
+from samepolicy.records.run import Run
+
+
+@pytest.fixture(scope="module")
+def healthy() -> Run:
+    return toy_run(np.random.default_rng(11))
+
+
+def padded(run: Run, order: list[int]) -> Ragged:
+    """The trainer's rows as a padded tensor, put in another order and cut by the mask again."""
+    width = int(run.lengths.max())
+    table = np.array([np.pad(row, (0, width - len(row))) for row in run["trainer_logp"]])
+    rows = [table[source][: len(run["trainer_logp"][i])] for i, source in enumerate(order)]
+    return Ragged.from_lists(rows, dtype=np.float32)
+
+
+def test_a_padded_batch_in_another_order(healthy: Run):
+    order = np.random.default_rng(5).permutation(len(healthy)).tolist()
+    found = diagnose(healthy.with_columns(trainer_logp=padded(healthy, order)), trainer=toy())
+    moved = sum(i != source for i, source in enumerate(order))
+    first = found.findings[0]
+    assert (first.cause, first.side, first.parameters) == ("row_order", "trainer", {"rows_moved": moved, "rows": 16})
+    assert first.explained == pytest.approx(1.0, abs=0.05)
+
+
+def test_arrays_alone_name_rows_that_changed_places(healthy: Run):
+    order = [*range(15, -1, -1)]
+    run = healthy.with_columns(trainer_logp=padded(healthy, order)).without("prompt_ids", "response_ids")
+    (finding,) = diagnose(run).findings
+    assert (finding.cause, finding.side) == ("row_order", "unknown")
+
+
+def test_two_rows_of_sixteen(healthy: Run):
+    same = np.flatnonzero(healthy.lengths == healthy.lengths.max())[[0, 1, 2, 3]]
+    order = [*range(len(healthy))]
+    for one, other in ((same[0], same[1]), (same[2], same[3])):
+        order[one], order[other] = order[other], order[one]
+    found = diagnose(healthy.with_columns(trainer_logp=padded(healthy, order)), trainer=toy())
+    assert {f.cause for f in found.findings} <= {"row_order"}
+    assert found.verdict == "different"
+
+
+def test_a_column_of_another_run_is_not_a_matter_of_order(healthy: Run):
+    """Values that fit no row: pairing them up by their few likest tokens must not pass."""
+    rng = np.random.default_rng(1)
+    values = healthy["trainer_logp"].with_values(rng.permutation(healthy["trainer_logp"].values))
+    found = diagnose(healthy.with_columns(trainer_logp=values), trainer=toy())
+    assert "row_order" not in {f.cause for f in found.findings}
+
+
+def test_single_tokens_cannot_be_put_in_order():
+    rng = np.random.default_rng(2)
+    rollout = -rng.exponential(size=200)
+    run = Run.from_lists(
+        rollout_logp=rollout[:, None].tolist(), trainer_logp=rng.permutation(rollout)[:, None].tolist()
+    )
+    assert "row_order" not in {f.cause for f in diagnose(run).findings}

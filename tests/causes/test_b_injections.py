@@ -1,0 +1,275 @@
+"""Faults of sampling, positions, weights, routing and numerics, written here without the causes' own code."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from samepolicy.arrays import Ragged
+from samepolicy.causes.making import toy
+from samepolicy.diagnose import Diagnosis, diagnose
+from samepolicy.engines import toy_model
+from samepolicy.engines.toy import VOCABULARY
+from samepolicy.records.run import Run
+from samepolicy.records.side import Sampling
+
+TEXTS = [
+    f"{a} {b} {c}" for a in ("the cat", "one two", "rain", "jump") for b in ("in", "over") for c in ("spain", "it")
+]
+
+
+@pytest.fixture(scope="module")
+def healthy() -> Run:
+    return sampled(Sampling(max_tokens=24, seed=5))
+
+
+def sampled(sampling: Sampling, **rollout) -> Run:
+    """A run of the bf16 toy, scored by the bf16 toy; both declare the neutral sampling."""
+    one, neutral = toy(), Sampling(max_tokens=sampling.max_tokens, seed=sampling.seed)
+    prompts = Ragged.from_lists([one.encode(text) for text in TEXTS], dtype=np.int64)
+    run = toy(**rollout).generate(prompts, sampling)
+    logp = one.score(run["prompt_ids"], run["response_ids"], sampling=neutral).logp
+    run = replace(run.with_columns(trainer_logp=logp), trainer=one.describe(neutral))
+    return replace(run, rollout=replace(run.rollout, sampling=neutral))
+
+
+def told(run: Run, **more) -> Diagnosis:
+    return diagnose(run, trainer=toy(**more.pop("options", {})), **more)
+
+
+def logits_of(run: Run) -> list[np.ndarray]:
+    """The toy's log-probs of the whole vocabulary at every token, from its own top list, in order of id."""
+    scores = toy().score(run["prompt_ids"], run["response_ids"], top=VOCABULARY)
+    rows = []
+    for ids, values in zip(scores.top_ids, scores.top_logp, strict=True):
+        full = np.zeros_like(values, dtype=np.float64)
+        np.put_along_axis(full, ids, values.astype(np.float64), axis=1)
+        rows.append(full)
+    return rows
+
+
+def own(rows: list[np.ndarray], run: Run) -> Ragged:
+    normal = [x - np.log(np.exp(x).sum(-1, keepdims=True)) for x in rows]
+    picked = [full[np.arange(len(ids)), ids] for full, ids in zip(normal, run["response_ids"], strict=True)]
+    return Ragged.from_lists(picked, dtype=np.float32)
+
+
+def with_model(run: Run, monkeypatch: pytest.MonkeyPatch, name: str, changed) -> Ragged:
+    """What the toy scores while a function of its model is another."""
+    with monkeypatch.context() as patch:
+        patch.setattr(toy_model.Model, name, changed)
+        return toy().score(run["prompt_ids"], run["response_ids"]).logp
+
+
+@pytest.mark.parametrize("value", [1.1, 1.3])
+def test_a_repetition_penalty_is_estimated(value: float):
+    run = sampled(Sampling(repetition_penalty=value, max_tokens=48))
+    (finding,) = told(run).findings
+    assert (finding.cause, finding.side) == ("penalty", "rollout")
+    assert finding.parameters["repetition_penalty"] == pytest.approx(value, abs=0.01)
+    d = run["trainer_logp"].values - run["rollout_logp"].values.astype(np.float64)
+    assert np.exp(d.mean()) < 0.99 * np.exp(d).mean()
+
+
+@pytest.mark.parametrize("name", ["presence_penalty", "frequency_penalty"])
+def test_an_additive_penalty_is_estimated(healthy: Run, name: str):
+    rows = logits_of(healthy)
+    for row, ids in zip(rows, healthy["response_ids"], strict=True):
+        for place in range(len(ids)):
+            for token, count in zip(*np.unique(ids[:place], return_counts=True), strict=True):
+                row[place, token] -= 0.8 * (count if name == "frequency_penalty" else 1)
+    (finding,) = told(healthy.with_columns(trainer_logp=own(rows, healthy))).findings
+    assert (finding.cause, finding.side) == ("penalty", "trainer")
+    assert finding.parameters[name] == pytest.approx(0.8, abs=0.05)
+
+
+def test_ids_that_are_forbidden_at_first(healthy: Run):
+    """The likeliest id that no response holds among its first ten tokens could not be sampled there."""
+    rows, ids = logits_of(healthy), healthy["response_ids"]
+    early = np.concatenate([row[:10] for row in ids])
+    mass = np.sum([np.exp(row[:10]).sum(axis=0) for row in rows], axis=0)
+    mass[np.unique(early)] = 0
+    banned = np.argsort(-mass)[:3]
+    for row in rows:
+        row[:10, banned] = -np.inf
+    found = told(healthy.with_columns(rollout_logp=own(rows, healthy)))
+    (finding,) = found.findings
+    assert (finding.cause, finding.side) == ("forbidden_tokens", "rollout")
+    assert set(finding.parameters["ids"]) == set(banned.tolist())
+
+
+def test_a_biased_id_is_found(healthy: Run):
+    rows = logits_of(healthy)
+    token = int(np.bincount(healthy["response_ids"].values).argmax())
+    for row in rows:
+        row[:, token] += 1.5
+    (finding,) = told(healthy.with_columns(rollout_logp=own(rows, healthy))).findings
+    assert (finding.cause, finding.parameters["id"]) == ("forbidden_tokens", token)
+    assert finding.parameters["bias"] == pytest.approx(1.5, abs=0.05)
+
+
+def test_raw_values_of_a_penalised_and_heated_sampler(healthy: Run):
+    declared = Sampling(temperature=0.8, repetition_penalty=1.3, max_tokens=24)
+    logp = toy().score(healthy["prompt_ids"], healthy["response_ids"], sampling=declared).logp
+    sides = {name: replace(getattr(healthy, name), sampling=declared) for name in ("rollout", "trainer")}
+    (finding,) = told(replace(healthy.with_columns(trainer_logp=logp), **sides)).findings
+    assert (finding.cause, finding.side) == ("logprob_mode", "rollout")
+    assert finding.parameters == {"logprobs": "raw", "declared": "processed"}
+
+
+def test_one_raw_setting_keeps_its_own_name(healthy: Run):
+    declared = Sampling(temperature=0.8, max_tokens=24)
+    logp = toy().score(healthy["prompt_ids"], healthy["response_ids"], sampling=declared).logp
+    sides = {name: replace(getattr(healthy, name), sampling=declared) for name in ("rollout", "trainer")}
+    (finding,) = told(replace(healthy.with_columns(trainer_logp=logp), **sides)).findings
+    assert (finding.cause, finding.parameters["temperature"]) == ("temperature", 1)
+
+
+def test_positions_with_another_base(healthy: Run, monkeypatch: pytest.MonkeyPatch):
+    def features(position, *_):
+        angles = position[:, None] * 1000.0 ** -(np.arange(24) / 24)
+        return np.concatenate([np.sin(angles), np.cos(angles)], axis=-1).astype(np.float32)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(toy_model, "_sinusoid", features)
+        logp = toy().score(healthy["prompt_ids"], healthy["response_ids"]).logp
+    (finding,) = told(healthy.with_columns(trainer_logp=logp)).findings
+    assert (finding.cause, finding.side, finding.parameters["rope_theta"]) == ("rope", "trainer", 1000.0)
+
+
+def test_a_declared_field_of_the_other_side_is_tried(healthy: Run, monkeypatch: pytest.MonkeyPatch):
+    """A base that is no family's default stands in the rollout's declaration."""
+
+    def features(position, *_):
+        angles = position[:, None] * 37.0 ** -(np.arange(24) / 24)
+        return np.concatenate([np.sin(angles), np.cos(angles)], axis=-1).astype(np.float32)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(toy_model, "_sinusoid", features)
+        logp = toy().score(healthy["prompt_ids"], healthy["response_ids"]).logp
+    extra = {**healthy.rollout.extra, "config": {"rope_theta": 37.0}}
+    run = replace(healthy.with_columns(rollout_logp=logp), rollout=replace(healthy.rollout, extra=extra))
+    (finding,) = told(run).findings
+    assert (finding.cause, finding.parameters["rope_theta"]) == ("rope", 37.0)
+
+
+def test_positions_that_count_left_padding(healthy: Run, monkeypatch: pytest.MonkeyPatch):
+    plain, longest = toy_model._sinusoid, int(healthy["prompt_ids"].lengths.max())
+    rows = []
+    for prompt, response in zip(healthy["prompt_ids"], healthy["response_ids"], strict=True):
+        pads = longest - len(prompt)
+        with monkeypatch.context() as patch:
+            patch.setattr(toy_model, "_sinusoid", lambda position, *more, n=pads: plain(position + n, *more))
+            one = [Ragged.from_lists([ids], dtype=np.int64) for ids in (prompt, response)]
+            rows.append(toy().score(*one).logp.values)
+    (finding,) = told(healthy.with_columns(trainer_logp=rows)).findings
+    assert (finding.cause, finding.side) == ("padding", "trainer")
+    assert finding.parameters == {"pad_to": longest, "pad_side": "left", "pad_attended_to": False}
+
+
+def test_samples_that_see_the_ones_before_them(healthy: Run):
+    """Rows of two: the second sample's context begins with the whole first one."""
+    prompts, responses = list(healthy["prompt_ids"]), list(healthy["response_ids"])
+    for at in range(1, len(prompts), 2):
+        prompts[at] = np.concatenate([prompts[at - 1], responses[at - 1], prompts[at]])
+    logp = toy().score(Ragged.from_lists(prompts, dtype=np.int64), healthy["response_ids"]).logp
+    (finding,) = told(healthy.with_columns(trainer_logp=logp)).findings
+    assert (finding.cause, finding.side) == ("packing_leak", "trainer")
+    assert finding.parameters == {"samples_per_row": 2, "positions": "run on"}
+
+
+@pytest.mark.parametrize(("old", "said"), [("0.", "layer 0"), ("head", "the output head")])
+def test_tensors_that_stayed_old(healthy: Run, monkeypatch: pytest.MonkeyPatch, old: str, said: str):
+    stale = toy_model.Model.disturbed
+
+    def partly(self, share):
+        whole = stale(self, 0.05)
+        kept = {n: (whole if n.startswith(old) else self).weights[n] for n in self.weights}
+        return toy_model.Model(kept)
+
+    logp = with_model(healthy, monkeypatch, "disturbed", partly)
+    run = healthy.with_columns(rollout_logp=logp)
+    (finding,) = told(run, checkpoints=["stale=0.1", "stale=0.05"]).findings
+    assert finding.cause == "partial_sync"
+    assert finding.parameters == {"checkpoint": "stale=0.05", "old": said}
+
+
+def test_an_adapter_that_never_arrived(healthy: Run):
+    options = {"adapter": 0.3}
+    logp = toy(**options).score(healthy["prompt_ids"], healthy["response_ids"]).logp
+    run = replace(healthy.with_columns(trainer_logp=logp), trainer=toy(**options).describe(Sampling()))
+    (finding,) = told(run, options=options).findings
+    assert (finding.cause, finding.side, finding.parameters) == ("adapter_missing", "rollout", {"adapter": "off"})
+
+
+@pytest.mark.parametrize(("bits", "said"), [(4, "int4"), (8, "int8")])
+def test_weights_in_fewer_bits(monkeypatch: pytest.MonkeyPatch, bits: int, said: str):
+    """In float32 on both sides, so that even eight bits stand out."""
+    one, neutral = toy(dtype="float32"), Sampling(max_tokens=24, seed=5)
+    prompts = Ragged.from_lists([one.encode(text) for text in TEXTS], dtype=np.int64)
+    run = one.generate(prompts, neutral)
+    plain, top = toy_model.Model.disturbed, 2 ** (bits - 1) - 1
+
+    def rounded(self, share):
+        found = plain(self, share).weights
+        scale = {n: np.abs(w).max(axis=0) / top for n, w in found.items() if "." in n}
+        return toy_model.Model({n: np.rint(w / scale[n]) * scale[n] if n in scale else w for n, w in found.items()})
+
+    with monkeypatch.context() as patch:
+        patch.setattr(toy_model.Model, "disturbed", rounded)
+        logp = toy(dtype="float32").score(run["prompt_ids"], run["response_ids"]).logp
+    trainer = one.score(run["prompt_ids"], run["response_ids"]).logp
+    run = replace(run.with_columns(rollout_logp=logp, trainer_logp=trainer), trainer=one.describe(neutral))
+    (finding,) = diagnose(run, trainer=one).findings
+    assert (finding.cause, finding.side, finding.parameters) == ("quantised_rollout", "rollout", {"format": said})
+
+
+def test_a_trainer_that_drops(healthy: Run, monkeypatch: pytest.MonkeyPatch):
+    rng, plain = np.random.default_rng(11), toy_model.Model._attend
+
+    def dropping(self, x, layer, cache, allowed):
+        out = plain(self, x, layer, cache, allowed)
+        return np.where(rng.random(out.shape) < 0.15, 0, out / np.float32(0.85)).astype(np.float32)
+
+    logp = with_model(healthy, monkeypatch, "_attend", dropping)
+    found = told(healthy.with_columns(trainer_logp=logp))
+    assert [(f.cause, f.side, f.explained) for f in found.findings] in ([("dropout", "trainer", None)], [])
+    assert found.verdict == "different"
+
+
+def test_other_experts_are_blamed_only_where_they_hold_the_gap(healthy: Run):
+    rng = np.random.default_rng(2)
+    values, routes = healthy["rollout_logp"], rng.integers(0, 99, int(healthy.offsets[-1]))
+    flipped = rng.random(len(routes)) < 0.15
+    off = values.values + np.where(flipped, rng.normal(0, 1, len(routes)), 0).astype(np.float32)
+    run = healthy.with_columns(rollout_logp=values.with_values(np.minimum(off, 0)))
+    routed = {"trainer_routes": values.with_values(routes), "rollout_routes": values.with_values(routes + flipped)}
+    (finding,) = told(run.with_columns(**routed)).findings
+    assert (finding.cause, finding.rung, finding.proof) == ("router_flip", "routing", "structural")
+    elsewhere = {**routed, "rollout_routes": values.with_values(routes + rng.permutation(flipped))}
+    assert told(run.with_columns(**elsewhere)).findings == ()
+
+
+def test_what_is_not_at_hand_is_listed(healthy: Run):
+    rng = np.random.default_rng(0)
+    values = healthy["rollout_logp"].values
+    noisy = np.minimum(values + rng.normal(0, 0.4, len(values)), -1e-6).astype(np.float32)
+    run = healthy.with_columns(rollout_logp=healthy["rollout_logp"].with_values(noisy))
+    found = told(run)
+    assert found.findings == ()
+    missing = {cause.name: cause.takes for cause in found.unchecked}
+    assert {"partial_sync", "adapter_missing", "router_flip", "engine_state", "kernel"} <= set(missing)
+    assert "experts" in missing["router_flip"]
+    assert "--trainer-adapter" in missing["adapter_missing"]
+
+
+def test_an_engine_that_disagrees_with_its_own_prefill(healthy: Run):
+    rng = np.random.default_rng(4)
+    values = healthy["rollout_logp"].values
+    noise = rng.normal(0, 0.4, len(values)).astype(np.float32)
+    run = healthy.with_columns(rollout_logp=healthy["rollout_logp"].with_values(np.minimum(values + noise, -1e-6)))
+    checked = replace(run, info={**run.info, "self_checks": {"rollout_prefill": {"rms": 0.4}}})
+    (finding,) = told(checked).findings
+    assert (finding.cause, finding.side, finding.proof) == ("kernel", "rollout", "size")
+    small = replace(run, info={**run.info, "self_checks": {"rollout_prefill": {"rms": 0.05}}})
+    assert told(small).findings == ()
