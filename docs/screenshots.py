@@ -49,7 +49,8 @@ def take(browser: Any, file: Path, target: Path, *, theme: str, at: str, languag
     """One picture of one window."""
     page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme=theme)
     page.goto(f"{file.as_uri()}#lang={language}")
-    page.wait_for_function("document.documentElement.dataset.charts")
+    while not page.evaluate("document.documentElement.dataset.charts"):
+        page.wait_for_timeout(100)
     page.evaluate("SP.charts.all()")
     page.wait_for_timeout(1500)
     page.evaluate("document.documentElement.style.scrollBehavior = 'auto'")

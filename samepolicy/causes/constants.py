@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from jaxtyping import Bool
 
 from samepolicy.causes.base import Rung, SideWord
 from samepolicy.causes.evidence import Evidence
@@ -24,6 +23,9 @@ ENOUGH = 10
 
 UNLIKELY = -1.5
 """A truncated sampler is certain of likely tokens only; zeros at tokens below this are of another kind, nats."""
+
+RATE = 0.25
+"""They must stand there at this share of the rate at which they stand at likely tokens."""
 
 ALL = 0.98
 """A column that holds zeros at nearly all uncertain tokens may be that of a sampler that never chooses."""
@@ -85,7 +87,7 @@ class Constant:
     Attributes:
         side: whose column.
         value: the constant; NaN where there is no value.
-        odd: where it stands under the mask and no log-prob can be it, bool [tokens].
+        odd: where it stands under the mask and no log-prob can be it, and beside such tokens, bool [tokens].
         known: what is predicted there, nats [tokens].
         stretches: where, in pieces.
         row: the response of each token, int [tokens].
@@ -150,10 +152,15 @@ def _constants(evidence: Evidence, side: SideWord, column: np.ndarray, known: np
     odd = mask & (zero | (column <= SENTINEL) | (column > 0) | np.isnan(column))
     values, counts = np.unique(column[odd], return_counts=True)
     for value in values[np.argsort(-counts)]:
-        here = odd & (np.isnan(column) if np.isnan(value) else column == value)
+        same = mask & (np.isnan(column) if np.isnan(value) else column == value)
+        here = odd & same
         if here.sum() < ENOUGH or (value == 0 and not _no_truncation(evidence, side, here, known)):
             continue
-        yield Constant(side, float(value), here, known, tuple(_stretches(evidence, here)), evidence.row, mask)
+        parts = tuple(_stretches(evidence, same, here))
+        whole = np.zeros(len(column), dtype=bool)
+        for part in parts:
+            whole[part.first : part.last + 1] = True
+        yield Constant(side, float(value), whole, known, parts, evidence.row, mask)
 
 
 def _no_truncation(evidence: Evidence, side: SideWord, odd: np.ndarray, known: np.ndarray) -> bool:
@@ -168,17 +175,17 @@ def _no_truncation(evidence: Evidence, side: SideWord, odd: np.ndarray, known: n
     rates = [(odd & part).sum() / max(part.sum(), 1) for part in (unlikely, likely)]
     if odd.sum() > ALL * (unlikely | likely).sum():
         return False
-    return count >= max(ENOUGH // 2, 0.05 * odd.sum()) and bool(rates[0] >= 0.5 * rates[1])
+    return count >= max(ENOUGH // 2, 0.05 * odd.sum()) and bool(rates[0] >= RATE * rates[1])
 
 
-def _stretches(evidence: Evidence, odd: Bool[np.ndarray, " tokens"]) -> Iterator[Stretch]:
-    """Neighbouring odd tokens of one response."""
+def _stretches(evidence: Evidence, same: np.ndarray, odd: np.ndarray) -> Iterator[Stretch]:
+    """Neighbouring tokens of one response and of the same value, of which one at least is odd."""
     mask, row = evidence.run.mask.values, evidence.row
-    tokens = np.flatnonzero(odd)
+    tokens, counted = np.flatnonzero(same), np.flatnonzero(mask)
     cuts = np.flatnonzero((np.diff(tokens) > 1) | (np.diff(row[tokens]) > 0)) + 1
-    counted = np.flatnonzero(mask)
     edge = np.diff(row[counted]) > 0
     first, last = counted[np.append(True, edge)], counted[np.append(edge, True)]
     for part in np.split(tokens, cuts):
-        begins, ends = bool(np.isin(part[0], first)), bool(np.isin(part[-1], last))
-        yield Stretch(int(row[part[0]]), int(part[0]), int(part[-1]), begins, ends)
+        if odd[part].any():
+            begins, ends = bool(np.isin(part[0], first)), bool(np.isin(part[-1], last))
+            yield Stretch(int(row[part[0]]), int(part[0]), int(part[-1]), begins, ends)

@@ -31,6 +31,12 @@ NEVER = 3
 FACTOR = 200.0
 """A bias multiplies odds by at most this, or divides them."""
 
+GRID = (-4.0, -2.0, -1.0, -0.5, -0.25, 0.25, 0.5, 1.0, 2.0, 4.0)
+"""Biases that every frequent id is tried with."""
+
+HELPS = 0.9
+"""A bias is fitted where one on the grid takes the error below this share of what it was."""
+
 
 class ForbiddenTokens(Cause):
     """Some ids could not be sampled, or were favoured, and only one side's log-probs know of it.
@@ -73,7 +79,7 @@ def _missing(evidence: Evidence, mass: Float[np.ndarray, "n vocab"]) -> list[For
     """Ids and where they end, most telling first, chosen one by one by what they take off the absolute error."""
     tokens = evidence.probe
     above = evidence.recorded[tokens] - evidence.base[tokens]
-    place, end = evidence.position[tokens], _first_sampled(evidence.run, mass.shape[1])
+    place, end = evidence.position[tokens], _first_sampled(evidence, mass.shape[1])
     taken, start = np.zeros(len(tokens)), np.abs(above).sum()
     found: list[Forbidden] = []
     while len(found) < MOST:
@@ -113,12 +119,11 @@ def _zeros(number: int) -> int:
     return 2 if number % 10 == 0 else int(number % 5 == 0)
 
 
-def _first_sampled(run: Run, vocabulary: int) -> np.ndarray:
+def _first_sampled(evidence: Evidence, vocabulary: int) -> np.ndarray:
     """The first place at which each id was sampled anywhere, int64 [vocab]; very large where it never was."""
     found = np.full(vocabulary, np.iinfo(np.int64).max)
-    ids = run["response_ids"]
-    place = np.arange(len(ids.values)) - np.repeat(ids.offsets[:-1], ids.lengths)
-    np.minimum.at(found, ids.values.astype(np.int64), place)
+    ids, fine = evidence.run["response_ids"].values.astype(np.int64), evidence.comparable
+    np.minimum.at(found, ids[fine], evidence.position[fine])
     capped: np.ndarray = np.minimum(found, 2**31)
     return capped
 
@@ -139,14 +144,17 @@ def _forbidding(found: list[Forbidden]) -> Undone:
 
 
 def _biased(evidence: Evidence, mass: Float[np.ndarray, "n vocab"]) -> Iterator[Undone]:
-    """One id whose logit is raised or lowered: the one whose own tokens are furthest off, all to one side."""
+    """One id whose logit is raised or lowered: the best pair of id and bias on a grid, then fitted."""
     tokens = evidence.probe
     above = evidence.recorded[tokens] - evidence.base[tokens]
     ids = evidence.run["response_ids"].values[tokens].astype(np.int64)
-    count = np.bincount(ids, minlength=mass.shape[1])
-    mean = np.bincount(ids, weights=np.clip(above, -10, 10), minlength=mass.shape[1]) / np.maximum(count, 1)
-    identity = int(np.where(count >= NEVER, np.abs(mean) * np.sqrt(count), 0).argmax())
-    if count[identity] < NEVER or abs(mean[identity]) < 4 * float(np.median(evidence.floor[tokens])):
+    least, identity = HELPS * np.abs(above).sum(), -1
+    for one in np.flatnonzero(np.bincount(ids) >= NEVER).tolist():
+        for bias in GRID:
+            moved = bias * (ids == one) - np.log1p(mass[:, one] * np.expm1(bias))
+            if np.abs(above - moved).sum() < least:
+                least, identity = np.abs(above - moved).sum(), one
+    if identity < 0:
         return
     factor = evidence.fit(lambda f: Settings(bias=((identity, float(np.log(f))),)), 1 / FACTOR, FACTOR)
     bias = float(np.log(factor))

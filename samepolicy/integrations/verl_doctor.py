@@ -101,10 +101,15 @@ def _switches(settings: tuple[str, ...]) -> Iterator[Check]:
         yield Check(name="switches", status="not checked", why=why)
         return
     config = load(settings)
+    correction = switches.look(config, "trainer.samepolicy.correction")
     try:
         wanted = switches.read(config)
+        if correction is not None:
+            yield _correction(config)
     except InputError as error:
         yield Check(name="switches", status="failed", why=str(error))
+        return
+    if not wanted.asked and correction is not None:
         return
     if not wanted.asked:
         yield Check(name="switches", status="failed", why=f"nothing asks for the monitor; add {ON}")
@@ -115,6 +120,15 @@ def _switches(settings: tuple[str, ...]) -> Iterator[Check]:
     if not faults:
         kept = f"files go to {wanted.save_dir}" if wanted.save_dir else "no files (+trainer.prob_diff_save_dir=…)"
         yield Check(name="switches", status="passed", why=f"the monitor is on; {kept}")
+
+
+def _correction(config: Any) -> Check:
+    """Whether the correction that is asked for can be given."""
+    from samepolicy.integrations.verl_loss_config import POLICY_LOSS, expand, read
+
+    expand(config)
+    asked = read(switches.look(config, POLICY_LOSS))
+    return Check(name="correction", status="passed", why=f"{asked.correction} in verl's loss {asked.loss!r}")
 
 
 def load(settings: Iterable[str]) -> Any:

@@ -118,8 +118,25 @@ class Hook:
 
             grid = {"grid": None} if wanted.token_level else {}
             sides: dict[str, Any] = {"rollout": rollout_side(config), "trainer": trainer_side(config)}
-            self._monitor = Monitor(**{**wanted.monitor, **grid}, **sides)
+            loggers = self._loggers(wanted.monitor.get("loggers") or ())
+            self._monitor = Monitor(**{**wanted.monitor, **grid, "loggers": loggers}, **sides)
         return self._monitor(step=step, **ours.columns(data))
+
+    def _loggers(self, wanted: Any) -> tuple[Any, ...]:
+        """The loggers of a list of names, or of a mapping of names to options; one that cannot be made is said once.
+
+        They leave the numbers to verl's own logger.
+        """
+        from samepolicy.integrations.loggers import logger
+
+        found = []
+        for name in [wanted] if isinstance(wanted, str) else wanted:
+            options = wanted[name] if hasattr(wanted, "keys") else None
+            try:
+                found.append(logger(str(name), **{"scalars": False, **(options or {})}))
+            except Exception as error:
+                self.say(f"the logger {name} could not be made ({error}); training goes on without it.")
+        return tuple(found)
 
     def flush(self) -> None:
         """Wait until everything is written."""
@@ -156,11 +173,20 @@ def _measured(original: Callable[..., dict[str, Any]], hook: Hook) -> Callable[.
 
 
 def _checked(original: Callable[..., Any], hook: Hook) -> Callable[..., Any]:
-    """verl's check of the configuration, and what ours has to say: in bypass mode nothing else is ever called."""
+    """verl's check of the configuration, and what ours has to say: in bypass mode nothing else is ever called.
+
+    Workers are made after it, so a correction that is asked for is written into the configuration here; one that cannot
+    be given is refused before anything is trained.
+    """
 
     @functools.wraps(original)
     def validate_config(*args: Any, **kwargs: Any) -> Any:
-        hook.check(kwargs["config"] if "config" in kwargs else next(iter(args), None))
+        config = kwargs["config"] if "config" in kwargs else next(iter(args), None)
+        hook.check(config)
+        if switches.look(config, "trainer.samepolicy.correction") is not None:
+            from samepolicy.integrations.verl_loss_config import expand
+
+            expand(config)
         return original(*args, **kwargs)
 
     setattr(validate_config, MARK, hook)

@@ -8,7 +8,7 @@ from samepolicy.errors import InputError
 
 NEEDED = "actor_rollout_ref.rollout.calculate_log_probs=True"
 BYPASS = "algorithm.rollout_correction.bypass_mode"
-MONITOR = ("save_dir", "npy_dir", "names", "every", "grid", "calm", "queue", "when_full")
+MONITOR = ("save_dir", "npy_dir", "names", "every", "grid", "calm", "queue", "when_full", "loggers")
 """What `trainer.samepolicy.…` may hold beside `enable`: the settings of `Monitor` that are no declarations."""
 
 
@@ -89,12 +89,13 @@ def _monitor(settings: Any) -> dict[str, Any] | None:
     if settings is None or not settings:
         return None
     given = {str(name): settings[name] for name in settings.keys()}  # noqa: SIM118 - an OmegaConf mapping
-    if not given.pop("enable", True):
+    correction = given.pop("correction", None)  # `verl_loss_config` reads it; it asks for no monitor
+    if (correction is not None and not given) or not given.pop("enable", True):
         return None
     unknown = sorted({*given} - {*MONITOR})
     if unknown:
         raise InputError(
-            f"There is no setting trainer.samepolicy.{unknown[0]}; there are enable, {', '.join(MONITOR)}."
+            f"There is no setting trainer.samepolicy.{unknown[0]}; there are enable, correction, {', '.join(MONITOR)}."
         )
     if given.get("grid") is not None:
         given["grid"] = tuple(int(n) for n in given["grid"])

@@ -13,7 +13,7 @@ from samepolicy.whatif.ratios import Ratios
 
 TICKS = (1e-6, 1e-4, 1e-2, 0.1, 0.3, 0.5, 0.8, 0.95, 1, 1.05, 1.25, 2, 3, 10, 100, 1e4, 1e6)
 """Ratios that are named on the axis."""
-COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#8c564b", "#e377c2", "#17becf")
+COLOURS = ("#2f6fb0", "#c8551b", "#8b5fbf", "#1d8a7a", "#b8860b", "#d0549c", "#555b66", "#6aa9d8")
 CONFIG = {"displaylogo": False, "plotlyServerURL": "", "responsive": True}
 
 
@@ -29,8 +29,8 @@ def histogram(found: WhatIf) -> Any:
     """
     from plotly.subplots import make_subplots
 
-    titles = ("Ratio of each token", "Geometric mean ratio of each response")
-    figure = make_subplots(rows=2, cols=1, subplot_titles=titles, vertical_spacing=0.14)
+    titles = ("ratio of each token, π_trainer / π_rollout", "geometric mean ratio of each response")
+    figure = make_subplots(rows=2, cols=1, vertical_spacing=0.2)
     at = np.arcsinh(Ratios.edges() / Ratios.SCALE)
     for row, counts in ((1, found.ratios.tokens), (2, found.ratios.sequences)):
         some = np.flatnonzero(counts)
@@ -44,10 +44,11 @@ def histogram(found: WhatIf) -> Any:
             row=row,
             col=1,
         )
-        _add_bands(figure, [*_bands(found.outcomes, over=("token", "geometric")[row - 1])], row)
-    figure.update_xaxes(
-        title="π_trainer / π_rollout", tickvals=[_place(r) for r in TICKS], ticktext=[f"{r:g}" for r in TICKS]
-    )
+        bands = [*_bands(found.outcomes, over=("token", "geometric")[row - 1])]
+        _add_bands(figure, bands, row)
+        ends = [_place(b) for _, *bounds in bands for b in bounds if 0 < b < inf]
+        reach = [*ends, *((at[span.start], at[span.stop]) if len(some) else ())]
+        figure.update_xaxes(title=titles[row - 1], row=row, col=1, **_ticks(reach))
     figure.update_yaxes(title="count", type="log")
     return figure.update_layout(template="plotly_white", height=760, bargap=0, legend={"title": "bounds of"})
 
@@ -140,6 +141,16 @@ def _add_bands(figure: Any, bands: Sequence[tuple[str, float, float]], row: int)
 def _place(ratio: float) -> float:
     """Where a ratio lies on the axis."""
     return asinh(log(ratio) / Ratios.SCALE)
+
+
+def _ticks(reach: Sequence[float]) -> dict[str, Any]:
+    """Ratios to name on an axis that reaches over these places, none too close to the one before it."""
+    low, high = min(reach, default=-1.0), max(reach, default=1.0)
+    shown: list[float] = []
+    for ratio in sorted(TICKS, key=lambda r: (r != 1, abs(_place(r)))):
+        if low <= _place(ratio) <= high and all(abs(_place(ratio) - _place(s)) > (high - low) / 14 for s in shown):
+            shown.append(ratio)
+    return {"tickvals": [_place(r) for r in shown], "ticktext": [f"{r:g}" for r in shown], "tickangle": 0}
 
 
 def _drawn(values: Sequence[float]) -> list[float | None]:

@@ -109,7 +109,7 @@ def test_zeros_behind_a_stop_string(healthy: Run):
         rows.append(line)
     (finding,) = told(healthy.with_columns(trainer_logp=rows, finish_reason=reasons)).findings
     assert (finding.cause, finding.side, finding.proof) == ("stop_handling", "trainer", "structural")
-    assert finding.parameters["responses"] >= 8
+    assert finding.parameters["responses"] == (reasons == "stop").sum()
 
 
 def test_an_end_token_is_no_stop_string(healthy: Run):

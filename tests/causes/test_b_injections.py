@@ -84,18 +84,18 @@ def test_an_additive_penalty_is_estimated(healthy: Run, name: str):
 
 
 def test_ids_that_are_forbidden_at_first(healthy: Run):
-    """The likeliest id that no response holds among its first ten tokens could not be sampled there."""
+    """Three likely ids could not be sampled at the first ten places; where they stand there, nothing is compared."""
     rows, ids = logits_of(healthy), healthy["response_ids"]
-    early = np.concatenate([row[:10] for row in ids])
-    mass = np.sum([np.exp(row[:10]).sum(axis=0) for row in rows], axis=0)
-    mass[np.unique(early)] = 0
-    banned = np.argsort(-mass)[:3]
+    banned = np.argsort(-np.bincount(ids.values))[:3]
+    place = np.concatenate([np.arange(n) for n in ids.lengths])
     for row in rows:
-        row[:10, banned] = -np.inf
-    found = told(healthy.with_columns(rollout_logp=own(rows, healthy)))
-    (finding,) = found.findings
+        row[:10, banned] -= 60.0
+    mask = ids.with_values(~(np.isin(ids.values, banned) & (place < 10)))
+    found = told(healthy.with_columns(rollout_logp=own(rows, healthy), mask=mask))
+    finding = found.findings[0]
     assert (finding.cause, finding.side) == ("forbidden_tokens", "rollout")
     assert set(finding.parameters["ids"]) == set(banned.tolist())
+    assert finding.parameters["first_places"] == [10, 10, 10]
 
 
 def test_a_biased_id_is_found(healthy: Run):
@@ -138,7 +138,7 @@ def test_positions_with_another_base(healthy: Run, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_declared_field_of_the_other_side_is_tried(healthy: Run, monkeypatch: pytest.MonkeyPatch):
-    """A base that is no family's default stands in the rollout's declaration."""
+    """A base that is no family's default stands in the trainer's declaration."""
 
     def features(position, *_):
         angles = position[:, None] * 37.0 ** -(np.arange(24) / 24)
@@ -147,8 +147,8 @@ def test_a_declared_field_of_the_other_side_is_tried(healthy: Run, monkeypatch: 
     with monkeypatch.context() as patch:
         patch.setattr(toy_model, "_sinusoid", features)
         logp = toy().score(healthy["prompt_ids"], healthy["response_ids"]).logp
-    extra = {**healthy.rollout.extra, "config": {"rope_theta": 37.0}}
-    run = replace(healthy.with_columns(rollout_logp=logp), rollout=replace(healthy.rollout, extra=extra))
+    extra = {**healthy.trainer.extra, "config": {"rope_theta": 37.0}}
+    run = replace(healthy.with_columns(trainer_logp=logp), trainer=replace(healthy.trainer, extra=extra))
     (finding,) = told(run).findings
     assert (finding.cause, finding.parameters["rope_theta"]) == ("rope", 37.0)
 

@@ -1,0 +1,1 @@
+"""The parts of a page, each from a run or a diagnosis to JSON."""
