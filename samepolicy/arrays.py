@@ -81,7 +81,7 @@ class Ragged:
         """Number of sequences."""
         return len(self.offsets) - 1
 
-    def __getitem__(self, index: int) -> np.ndarray:
+    def __getitem__(self, index: int | np.integer) -> np.ndarray:
         """The tokens of one sequence, as a view."""
         i = range(len(self))[index]
         view: np.ndarray = self.values[self.offsets[i] : self.offsets[i + 1]]

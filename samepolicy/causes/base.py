@@ -209,7 +209,7 @@ def all_causes() -> dict[str, Cause]:
     """Every cause of this package by name, in the order of the ladder, then by name.
 
     >>> [name for name, cause in all_causes().items() if cause.rung is Rung.SHIFT]
-    ['shift']
+    ['row_order', 'shift']
     """
     import samepolicy.causes as package
 

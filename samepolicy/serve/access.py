@@ -82,7 +82,7 @@ class Access:
     def knows(self, host: str) -> bool:
         """Whether a Host header names this server.
 
-        >>> access = Access(app=None, names={"localhost"})
+        >>> access = Access(app=print, names={"localhost"})
         >>> access.knows("localhost:8765"), access.knows("evil.example"), access.knows("localhost.evil.example")
         (True, False, False)
         """

@@ -10,6 +10,8 @@ from samepolicy.diagnose import Diagnosis, diagnose
 from samepolicy.engines.toy import BOS, EOS
 from samepolicy.records.run import Run
 
+pytestmark = pytest.mark.full  # the core job has the laws
+
 
 @pytest.fixture(scope="module")
 def healthy() -> Run:

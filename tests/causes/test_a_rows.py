@@ -8,6 +8,8 @@ from samepolicy.causes.making import toy, toy_run
 from samepolicy.diagnose import diagnose
 from samepolicy.records.run import Run
 
+pytestmark = pytest.mark.full  # the core job has the laws
+
 
 @pytest.fixture(scope="module")
 def healthy() -> Run:

@@ -11,6 +11,8 @@ from samepolicy.engines.toy import BOS, EOS
 from samepolicy.records.run import Run
 from samepolicy.records.side import Sampling
 
+pytestmark = pytest.mark.full  # the core job has the laws
+
 TEXT = {BOS: "<s>", EOS: "</s>"}
 
 

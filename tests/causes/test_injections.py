@@ -13,6 +13,8 @@ from samepolicy.engines.toy import BOS, EOS, VOCABULARY
 from samepolicy.records.run import Run
 from samepolicy.records.side import Sampling
 
+pytestmark = pytest.mark.full  # the core job has the laws
+
 TEXTS = [
     f"{a} {b} {c}" for a in ("the cat", "one two", "rain", "jump") for b in ("in", "over") for c in ("spain", "it")
 ]

@@ -61,9 +61,8 @@ def test_lines_marks_and_tables_are_those_of_the_run(visit: Visit, live: Live):
     points(tab, "logp_diff.mean")
     assert tab.page.evaluate(f"[...{chart}.data[1].x]") == [24]
     points(tab, "ess_token.ess")
-    changes = tab.page.evaluate(
-        "document.querySelector('[data-series=\"ess_token.ess\"]').layout.shapes.filter((s) => s.yref === 'paper').map((s) => s.x0)"
-    )
+    drawn = "document.querySelector('[data-series=\"ess_token.ess\"]').layout.shapes"
+    changes = tab.page.evaluate(f"{drawn}.filter((s) => s.yref === 'paper').map((s) => s.x0)")
     assert changes == [
         m[1] for m in live.watch.history.everything([])["marks"]["listed"] if m[:3:2] == ["change", "ess_token.ess"]
     ]

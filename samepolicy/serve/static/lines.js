@@ -81,25 +81,26 @@ SP.lines = (() => {
     const value = SP.make("b");
     const off = SP.make("button", { type: "button", class: "off", onclick: () => choose(shown.filter((s) => s !== series)) }, "×");
     const whole = SP.make("figure", { "data-figure": series }, SP.make("figcaption", {}, SP.word(named(series)), " ", SP.make("span", { class: "value" }, value), off), chart);
-    boxes.set(series, { figure: whole, chart, value, off });
-    SP.charts.place(chart, () => { setTimeout(() => listen(chart), 0); return figure(series); });
-    return whole;
+    const draw = () => SP.charts.place(chart, () => { setTimeout(() => listen(chart), 0); return figure(series); });
+    boxes.set(series, { whole, chart, value, off, draw });
+    draw();
   }
 
   function show() {
     const { steps, values, names: known } = SP.stream.held;
     const all = SP.byId("lines");
     for (const series of shown) {
-      const { figure: found, chart, value, off } = boxes.get(series) || { figure: box(series), ...boxes.get(series) };
-      if (!found.isConnected) all.append(found);
+      if (!boxes.has(series)) box(series);
+      const { whole, chart, value, off, draw } = boxes.get(series);
+      if (!whole.isConnected) all.append(whole);
       const column = values[series] || [];
-      found.hidden = SP.stream.base.includes(series) && steps.length > 0 && !(series in known) && !column.some(Number.isFinite);
+      whole.hidden = SP.stream.base.includes(series) && steps.length > 0 && !(series in known) && !column.some(Number.isFinite);
       const at = SP.newest();
       value.textContent = at < 0 ? "" : SP.number(column[at], 4);
       const about = known[series];
-      if (about) found.title = `${about.says}${about.unit ? ` (${about.unit})` : ""}`;
+      if (about) whole.title = `${about.says}${about.unit ? ` (${about.unit})` : ""}`;
       off.setAttribute("aria-label", `${SP.said("remove")}: ${SP.said(named(series))}`);
-      if (chart.dataset.drawn) SP.charts.draw(chart);
+      if (chart.dataset.drawn) draw();
     }
     const [from, to] = range();
     const thin = (to - from) / POINTS > 2;
@@ -113,7 +114,7 @@ SP.lines = (() => {
   function choose(series) {
     shown = [...new Set(series)];
     for (const [name, found] of boxes) {
-      if (!shown.includes(name)) { found.figure.remove(); boxes.delete(name); }
+      if (!shown.includes(name)) { found.whole.remove(); boxes.delete(name); }
     }
     SP.remember("series", shown.join() === SP.stream.base.join() ? "" : shown.join());
     SP.stream.ask(shown);
