@@ -13,7 +13,7 @@ from samepolicy.records.run import Run
 from samepolicy.records.side import Sampling
 from samepolicy.testing import smollm2_path
 
-pytestmark = pytest.mark.full
+pytestmark = [pytest.mark.full, pytest.mark.e2e]
 
 ASKED = (
     "Name a river",

@@ -16,7 +16,7 @@ from samepolicy.errors import EngineError, InputError
 from samepolicy.records.side import Sampling
 from tests.serving import smollm2_folder, with_adapter
 
-pytestmark = [pytest.mark.full, pytest.mark.xdist_group("vllm")]
+pytestmark = [pytest.mark.full, pytest.mark.e2e, pytest.mark.xdist_group("vllm")]
 TEXTS = ("What is the capital of France?", "Hi")
 
 

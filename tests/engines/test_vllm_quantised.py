@@ -12,7 +12,7 @@ from samepolicy.errors import EngineError
 from samepolicy.records.side import Sampling
 from tests.serving import in_int8, smollm2_folder
 
-pytestmark = [pytest.mark.full, pytest.mark.xdist_group("vllm")]
+pytestmark = [pytest.mark.full, pytest.mark.e2e, pytest.mark.xdist_group("vllm")]
 TEXTS = ("What is the capital of France?", "Name three colours of the rainbow.", "Hi")
 
 

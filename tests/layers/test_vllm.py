@@ -17,7 +17,7 @@ from samepolicy.layers.capture import as_rows
 from samepolicy.layers.vllm_taps import Rollout, _refuse
 from tests.layers.conftest import ROWS, make
 
-pytestmark = [pytest.mark.full, pytest.mark.xdist_group("vllm")]
+pytestmark = [pytest.mark.full, pytest.mark.e2e, pytest.mark.xdist_group("vllm")]
 
 QUICK = Ask(nats=False, repeat=False)
 

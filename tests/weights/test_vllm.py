@@ -13,7 +13,7 @@ from samepolicy.cli.main import status
 from samepolicy.engines import vllm_load
 from samepolicy.weights import compare, fingerprint
 
-pytestmark = [pytest.mark.full, pytest.mark.xdist_group("vllm")]
+pytestmark = [pytest.mark.full, pytest.mark.e2e, pytest.mark.xdist_group("vllm")]
 
 
 @pytest.fixture(scope="module")

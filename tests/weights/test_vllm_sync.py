@@ -11,7 +11,7 @@ from samepolicy.errors import InputError
 from samepolicy.weights import WeightSync, compare
 from tests.serving import smollm2_folder
 
-pytestmark = [pytest.mark.full, pytest.mark.xdist_group("vllm")]
+pytestmark = [pytest.mark.full, pytest.mark.e2e, pytest.mark.xdist_group("vllm")]
 
 
 @pytest.fixture(scope="module")
