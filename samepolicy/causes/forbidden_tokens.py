@@ -105,7 +105,7 @@ def _gain(
     before, after = (np.abs(above + np.log(np.maximum(1 - m, 1e-9))) for m in (taken, taken + mass))
     steps = np.bincount(place, weights=before - after)[:end]
     total = np.cumsum(steps)
-    if not len(total) or total.max() <= 0:
+    if not len(total) or not total.max() > 0:  # nothing gained, or values that are no number
         return 0.0, None
     most, longest = float(total.max()), int(place.max()) + 1
     if len(total) == longest and total[-1] >= 0.98 * most:

@@ -22,11 +22,11 @@ Visit = Callable[..., Tab]
 
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    """A run of 40 steps whose gap grows at step 24, with a damaged part."""
+    """A run of 28 steps whose gap grows at step 16, with a damaged part."""
     folder = tmp_path_factory.mktemp("outer") / "my run"
     folder.mkdir()
-    record(folder, {step: 0.005 if step < 24 else 0.3 for step in range(40)})
-    (folder / "part-00000040-000000.parquet").write_bytes(b"PAR1 half of")
+    record(folder, {step: 0.005 if step < 16 else 0.3 for step in range(28)})
+    (folder / "part-00000028-000000.parquet").write_bytes(b"PAR1 half of")
     with running(folder) as started:
         yield started
 
@@ -42,9 +42,9 @@ def points(tab: Tab, series: str) -> list[list[float]]:
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_it_opens_quietly_and_is_accessible(visit: Visit, live: Live, theme: str):
     tab = visit(live.url, color_scheme=theme)
-    assert tab.text("h1") == "Step 39"
+    assert tab.text("h1") == "Step 27"
     assert tab.text("#link") == "connected"
-    assert tab.page.title() == "▲ 39 · my run · samepolicy"
+    assert tab.page.title() == "▲ 27 · my run · samepolicy"
     tab.page.evaluate("SP.charts.all()")
     assert tab.page.locator("#lines figure:visible").count() == 8
     assert serious(tab) == []
@@ -54,12 +54,12 @@ def test_it_opens_quietly_and_is_accessible(visit: Visit, live: Live, theme: str
 def test_lines_marks_and_tables_are_those_of_the_run(visit: Visit, live: Live):
     tab = visit(live.url)
     steps, values = points(tab, "k3.mean")
-    assert steps == list(range(40))
+    assert steps == list(range(28))
     rows = dict(live.watch.history.rows())
     assert values == pytest.approx([rows[s].values["k3.mean"] for s in steps], rel=1e-6)
     chart = "document.querySelector('[data-series=\"logp_diff.mean\"]')"
     points(tab, "logp_diff.mean")
-    assert tab.page.evaluate(f"[...{chart}.data[1].x]") == [24]
+    assert tab.page.evaluate(f"[...{chart}.data[1].x]") == [16]
     points(tab, "ess_token.ess")
     drawn = "document.querySelector('[data-series=\"ess_token.ess\"]').layout.shapes"
     changes = tab.page.evaluate(f"{drawn}.filter((s) => s.yref === 'paper').map((s) => s.x0)")
@@ -68,11 +68,11 @@ def test_lines_marks_and_tables_are_those_of_the_run(visit: Visit, live: Live):
     ]
     assert changes
     assert tab.text("#tiles").startswith(
-        f"Mean abs d {sp.measure(sp.read(live.watch.folder, steps=[39]))['logp_diff']['mean']:.3g}"
+        f"Mean abs d {sp.measure(sp.read(live.watch.folder, steps=[27]))['logp_diff']['mean']:.3g}"
     )
     assert "beyond the usual" in tab.text("#tiles")
-    assert "mean abs d since step 24" in tab.text("#active")
-    assert tab.page.locator("#rows tbody tr:not(.pad)").nth(1).locator("td").first.inner_text() == "39"
+    assert "mean abs d since step 16" in tab.text("#active")
+    assert tab.page.locator("#rows tbody tr:not(.pad)").nth(1).locator("td").first.inner_text() == "27"
     assert "▲ alarm" in tab.text("#marks")
     quiet(tab, live)
 
@@ -135,7 +135,7 @@ def test_the_range_of_steps(visit: Visit, live: Live):
     assert points(tab, "k3.mean")[0] == list(range(10, 20))
     assert tab.page.locator("#last [aria-pressed=true]").count() == 0
     tab.page.click("#last [data-last='0']")
-    assert points(tab, "k3.mean")[0] == list(range(40))
+    assert points(tab, "k3.mean")[0] == list(range(28))
     assert "last=0" in tab.page.url
     chart = tab.page.locator('[data-series="logp_diff.mean"]')
     chart.scroll_into_view_if_needed()
@@ -174,7 +174,7 @@ def test_metrics_come_and_go(visit: Visit, live: Live):
 def test_tables_are_filtered_sorted_and_walked(visit: Visit, live: Live):
     tab = visit(live.url)
     first = tab.page.locator("#rows tbody tr:not(.pad)").first.locator("td").first
-    assert first.inner_text() == "40"
+    assert first.inner_text() == "28"
     tab.page.click("#rows th[data-name='k3.mean'] button")
     rows = dict(live.watch.history.rows())
     worst = max((s for s in rows if rows[s].responses), key=lambda s: rows[s].values["k3.mean"])
@@ -202,14 +202,14 @@ def test_ways_to_a_report_and_back(visit: Visit, live: Live):
     tab.page.keyboard.type("77")
     tab.page.keyboard.press("Enter")
     assert tab.page.get_attribute("#step", "aria-invalid") == "true"
-    tab.page.fill("#step", "39")
+    tab.page.fill("#step", "27")
     tab.page.keyboard.press("Enter")
-    tab.page.wait_for_url("**/step/39")
+    tab.page.wait_for_url("**/step/27")
     wait(tab, "document.documentElement.dataset.charts")
-    assert "step 39" in tab.text(".bar .run")
+    assert "step 27" in tab.text(".bar .run")
     assert serious(tab) == []
     tab.page.click(".beside [rel=prev]")
-    tab.page.wait_for_url("**/step/38")
+    tab.page.wait_for_url("**/step/26")
     tab.page.click(".beside a:nth-of-type(2)")
     wait(tab, "document.documentElement.dataset.shown")
     points(tab, "logp_diff.mean")
@@ -219,13 +219,13 @@ def test_ways_to_a_report_and_back(visit: Visit, live: Live):
         const chart = document.querySelector('[data-series="logp_diff.mean"]');
         const { xaxis, yaxis } = chart._fullLayout;
         const box = chart.getBoundingClientRect();
-        const y = yaxis.d2p(chart.data[0].y[38]);
-        return [box.x + xaxis._offset + xaxis.d2p(38), box.y + yaxis._offset + y];
+        const y = yaxis.d2p(chart.data[0].y[26]);
+        return [box.x + xaxis._offset + xaxis.d2p(26), box.y + yaxis._offset + y];
     })()""")
     tab.page.mouse.move(*at)
     tab.page.wait_for_selector('[data-series="logp_diff.mean"] .hovertext')
     tab.page.mouse.click(*at)
-    tab.page.wait_for_url("**/step/38")
+    tab.page.wait_for_url("**/step/26")
     quiet(tab, live)
 
 
@@ -233,13 +233,13 @@ def test_languages_themes_keys_and_narrow_windows(visit: Visit, live: Live):
     tab = visit(live.url, width=390)
     assert tab.page.evaluate("document.documentElement.scrollWidth") <= 391
     tab.page.locator("body").press("l")
-    assert tab.text("h1") == "第 39 步"
+    assert tab.text("h1") == "第 27 步"
     left = tab.page.evaluate("""[...document.querySelectorAll('[data-t]')].filter(e => e.textContent === e.dataset.t
         && /[a-z]{4}/.test(e.textContent)).map(e => e.textContent)""")
     assert left == []
     assert serious(tab) == []
     tab.page.click("#language")
-    assert tab.text("h1") == "Step 39"
+    assert tab.text("h1") == "Step 27"
     before = tab.page.evaluate("getComputedStyle(document.body).backgroundColor")
     tab.page.click("#theme")
     assert tab.page.evaluate("getComputedStyle(document.body).backgroundColor") != before

@@ -98,6 +98,6 @@
   SP.lines.start();
   bar();
   if ((wanted.lang || SP.store.get("samepolicy-language")) === "zh") SP.setLanguage("zh");
-  SP.on("steps", () => { document.documentElement.dataset.steps = String(held.steps.length); document.documentElement.dataset.shown = String(Math.round(performance.now())); });
+  SP.on("steps", () => { if (held.epoch) document.documentElement.dataset.shown = String(Math.round(performance.now())); });
   SP.stream.load();
 })();
