@@ -84,7 +84,7 @@ def opener(browser: Any) -> Iterator[Open]:
         context = browser.new_context(viewport={"width": width, "height": 860}, **options)
         contexts.append(context)
         tab = Tab(context.new_page())
-        tab.page.set_default_timeout(20_000)
+        tab.page.set_default_timeout(60_000)
         tab.page.on("console", lambda m: tab.complaints.append(m.text) if m.type in ("error", "warning") else None)
         tab.page.on("pageerror", lambda e: tab.complaints.append(str(e)))
         tab.page.on("request", lambda r: tab.requests.append(r.url))
