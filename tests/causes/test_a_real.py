@@ -1,14 +1,18 @@
 """The causes that need a real tokenizer, on SmolLM2: its chat template taken apart, and text encoded again."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from samepolicy.arrays import Ragged
-from samepolicy.causes import Reference
+from samepolicy.causes import Reference, cause
 from samepolicy.causes.rendering import Pieces, Rendered
 from samepolicy.causes.text import Text
-from samepolicy.diagnose import diagnose
+from samepolicy.diagnose.measured import measured
+from samepolicy.diagnose.naming import name
 from samepolicy.engines.base import Engine, engine
+from samepolicy.floor import add_evidence
 from samepolicy.records.run import Run
 from samepolicy.records.side import Sampling
 from samepolicy.testing import smollm2_path
@@ -25,7 +29,7 @@ ASKED = (
     "Sing",
     "Who am I",
 )
-SAMPLING = Sampling(temperature=1.2, max_tokens=16, seed=4)
+SAMPLING = Sampling(temperature=1.2, max_tokens=12, seed=4)
 
 
 @pytest.fixture(scope="module")
@@ -79,11 +83,12 @@ def test_ids_that_are_not_the_tokenizers_own(model: Engine, run: Run):
     assert np.concatenate(whole).tolist() == [*run["prompt_ids"][0], *model.tokenizer("hello")["input_ids"]]
 
 
+@pytest.mark.e2e
 def test_a_missing_generation_prompt_is_named(model: Engine, run: Run):
     prompts = [rendered(model, text, add_generation_prompt=False) for text in ASKED]
     logp = model.score(Ragged.from_lists(prompts, dtype=np.int64), run["response_ids"], sampling=SAMPLING).logp
-    found = diagnose(run.with_columns(trainer_logp=logp), trainer=model)
-    (finding,) = found.findings
+    one = add_evidence(replace(run.with_columns(trainer_logp=logp), trainer=model.describe(SAMPLING)), model)
+    (finding,) = name(one, measured(one), Reference(one, model), causes=[cause("template")]).findings
     assert (finding.cause, finding.side) == ("template", "trainer")
     assert finding.parameters["rendered"] == "closing: without the generation prompt"
     assert finding.explained == pytest.approx(1.0, abs=0.05)
