@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from samepolicy.records.store import write as write
     from samepolicy.records.stream import stream as stream
     from samepolicy.records.worst import worst as worst
+    from samepolicy.report import plots as plots
+    from samepolicy.report import report as report
     from samepolicy.summary import Summary as Summary
     from samepolicy.summary import measure as measure
     from samepolicy.summary import measure_batch as measure_batch
@@ -73,8 +75,10 @@ _MODULE_OF = {
     "measure_batch": "samepolicy.summary",
     "measure_by": "samepolicy.grouping",
     "measure_files": "samepolicy.fleet",
+    "plots": "samepolicy.report",
     "prune": "samepolicy.records.prune",
     "read": "samepolicy.records.store",
+    "report": "samepolicy.report",
     "stream": "samepolicy.records.stream",
     "trend": "samepolicy.trend",
     "whatif": "samepolicy.whatif",

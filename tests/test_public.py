@@ -59,7 +59,9 @@ def test_every_public_method_has_a_docstring(name: str):
 def test_a_name_stays_itself_whatever_is_imported_first(name: str):
     module = importlib.import_module(samepolicy._MODULE_OF[name])
     assert getattr(samepolicy, name) is getattr(module, name)
-    assert not inspect.ismodule(getattr(samepolicy, name))
+    assert inspect.ismodule(getattr(samepolicy, name)) == (
+        name == "plots"
+    )  # the one name that is a module of functions
 
 
 def test_an_unknown_name_is_an_attribute_error():

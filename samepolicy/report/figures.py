@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from samepolicy.corrections import Correction
+from samepolicy.report.sketch import Sketch, f4
 from samepolicy.whatif import Outcome, WhatIf
 from samepolicy.whatif.ratios import Ratios
 
@@ -27,30 +28,31 @@ def histogram(found: WhatIf) -> Any:
         A plotly figure: tokens above, geometric means of the responses below. The axis is even in asinh(log ρ / 0.01),
         so that rounding near 1 and the far tails are both to be seen; counts are on a logarithmic axis.
     """
-    from plotly.subplots import make_subplots
+    return sketch_histogram(found).figure()
 
-    titles = ("ratio of each token, π_trainer / π_rollout", "geometric mean ratio of each response")
-    figure = make_subplots(rows=2, cols=1, vertical_spacing=0.2)
+
+def sketch_histogram(found: WhatIf) -> Sketch:
+    """See `histogram`."""
+    made = Sketch(height=760)
     at = np.arcsinh(Ratios.edges() / Ratios.SCALE)
-    for row, counts in ((1, found.ratios.tokens), (2, found.ratios.sequences)):
+    panels = (
+        ("", "ratio of each token, π_trainer / π_rollout", found.ratios.tokens, "token"),
+        ("2", "geometric mean ratio of each response", found.ratios.sequences, "geometric"),
+    )
+    for axis, title, counts, over in panels:
         some = np.flatnonzero(counts)
         span = slice(some[0], some[-1] + 1) if len(some) else slice(0, 0)
-        figure.add_bar(
-            x=((at[:-1] + at[1:]) / 2)[span].tolist(),
-            y=counts[span].tolist(),
-            width=float(at[1] - at[0]),
-            marker={"color": "#7f7f7f"},
-            showlegend=False,
-            row=row,
-            col=1,
-        )
-        bands = [*_bands(found.outcomes, over=("token", "geometric")[row - 1])]
-        _add_bands(figure, bands, row)
+        middle, width = ((at[:-1] + at[1:]) / 2)[span], float(at[1] - at[0])
+        where = {"xaxis": f"x{axis}", "yaxis": f"y{axis}"}
+        made.add("bar", x=f4(middle), y=f4(counts[span]), width=width, marker={"color": "#7f7f7f"}, **where)
+        bands = [*_bands(found.outcomes, over=over)]
+        _add_bands(made, bands, axis)
         ends = [_place(b) for _, *bounds in bands for b in bounds if 0 < b < inf]
-        reach = [*ends, *((at[span.start], at[span.stop]) if len(some) else ())]
-        figure.update_xaxes(title=titles[row - 1], row=row, col=1, **_ticks(reach))
-    figure.update_yaxes(title="count", type="log")
-    return figure.update_layout(template="plotly_white", height=760, bargap=0, legend={"title": "bounds of"})
+        reach = [*ends, *((float(at[span.start]), float(at[span.stop])) if len(some) else ())]
+        made.axis(f"x{axis}", title, anchor=f"y{axis}", **_ticks(reach))
+        made.axis(f"y{axis}", "count", type="log", anchor=f"x{axis}", domain=[0, 0.4] if axis else [0.6, 1])
+    made.layout["legend"] = {"title": {"text": "bounds of"}}
+    return made
 
 
 def ess_by_threshold(found: WhatIf) -> Any:
@@ -125,17 +127,18 @@ def _bounds(correction: Correction, over: str) -> tuple[float, float] | None:
     return None
 
 
-def _add_bands(figure: Any, bands: Sequence[tuple[str, float, float]], row: int) -> None:
+def _add_bands(made: Sketch, bands: Sequence[tuple[str, float, float]], axis: str) -> None:
     """Draw bounds as lines; rules with the same bounds share theirs."""
     shared: dict[tuple[float, float], list[str]] = {}
     for name, below, above in bands:
         shared.setdefault((below, above), []).append(name)
     for (bounds, names), colour in zip(shared.items(), COLOURS, strict=False):
-        ends = [_place(b) for b in bounds if 0 < b < inf]
-        for end in ends:
-            figure.add_vline(x=end, line={"color": colour, "dash": "dash", "width": 2}, row=row, col=1)
-        look = {"mode": "lines", "name": ", ".join(names), "line": {"color": colour, "dash": "dash"}}
-        figure.add_scatter(x=[None], y=[None], **look, row=row, col=1)  # a line of the legend
+        for end in (_place(b) for b in bounds if 0 < b < inf):
+            made.upright(end, colour=colour, dash="dash", axis=f"x{axis}")
+        line = {"color": colour, "dash": "dash", "width": 2}
+        where = {"xaxis": f"x{axis}", "yaxis": f"y{axis}"}
+        made.add("scatter", x=[None], y=[None], mode="lines", name=", ".join(names), line=line, **where)
+        made.data[-1]["showlegend"] = True  # a line of the legend
 
 
 def _place(ratio: float) -> float:

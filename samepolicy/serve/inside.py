@@ -4,7 +4,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -75,9 +75,8 @@ def listing(folder: Path) -> Listing | None:
         with os.scandir(folder) as entries:
             for entry in entries:
                 if Part.of(entry.name) is not None:
-                    mark = mark_of(folder / entry.name)
-                    if mark is not None:
-                        parts[entry.name] = mark
+                    with suppress(FileNotFoundError):  # it went meanwhile
+                        parts[entry.name] = _mark(entry.stat(follow_symlinks=False))
                 writing += entry.name.startswith(".part-") and entry.name.endswith(".tmp")
     except OSError:
         return None
@@ -87,7 +86,11 @@ def listing(folder: Path) -> Listing | None:
 def mark_of(file: Path) -> Mark | None:
     """The mark of a file, or of a link itself; None where it is gone."""
     try:
-        found = file.lstat()
+        return _mark(file.lstat())
     except OSError:
         return None
+
+
+def _mark(found: os.stat_result) -> Mark:
+    """The mark of what the system says of a file."""
     return (found.st_ino, found.st_size, found.st_mtime_ns)

@@ -23,7 +23,7 @@ def test_ratios_are_counted_in_their_bins():
 
 def test_the_histogram_draws_bands_where_the_rules_have_them():
     figure = histogram(sp.whatif(run_of(), ["tis", "icepop", "geometric-mis", preset("mis", 4.0)]))
-    assert sum(bar.y and sum(bar.y) for bar in figure.data if bar.type == "bar" and bar.xaxis == "x") == run_of().tokens
+    assert sum(sum(bar.y) for bar in figure.data if bar.type == "bar" and bar.xaxis == "x") == run_of().tokens
     lines = sorted(round(math.exp(0.01 * math.sinh(s.x0)), 3) for s in figure.layout.shapes)
     assert lines == [0.5, 2.0, 2.0, 4.0, 5.0]
     assert {t.name for t in figure.data if t.name} == {"tis", "icepop", "geometric-mis", "mis 4"}

@@ -1,15 +1,14 @@
 """The figures of a page as JSON, each under the name of the place it is drawn in."""
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from samepolicy.report.figures import histogram
+from samepolicy.report.figures import sketch_histogram
 from samepolicy.report.page.causes import ledger
 from samepolicy.report.plots import curves, distributions, verdict
-from samepolicy.report.plots.style import Sketch
+from samepolicy.report.sketch import Sketch
 from samepolicy.report.view import View
 from samepolicy.trend import trend
 from samepolicy.whatif import WhatIf
@@ -36,15 +35,8 @@ def charts(view: View, whatif: WhatIf | None, value: Mapping[str, Any], floor: f
         made["ledger"] = verdict.sketch_ledger(value)
     if len(view.d) and "step" in view.run and len(np.unique(view.run["step"])) > 1:
         made["trend"] = curves.sketch_trend(trend(view.run))
-    found: dict[str, Any] = {name: sketch.as_dict() for name, sketch in made.items()}
     if len(view.d) and whatif is not None:
-        found["ratios"] = _without_template(histogram(whatif))
+        made["ratios"] = sketch_histogram(whatif)
+    found: dict[str, Any] = {name: sketch.as_dict() for name, sketch in made.items()}
     lines = curves.sketches(view)
     return found | {"curves": {by: {of: s.as_dict() for of, s in some.items()} for by, some in lines.items()}}
-
-
-def _without_template(figure: Any) -> dict[str, Any]:
-    """A plotly figure as JSON; the page gives it the colours of its own theme."""
-    value: dict[str, Any] = json.loads(figure.to_json(engine="json"))
-    value["layout"].pop("template", None)
-    return {"data": value["data"], "layout": value["layout"]}

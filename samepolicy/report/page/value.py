@@ -1,5 +1,6 @@
 """The one JSON value of a report, from a diagnosis and a what-if."""
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -32,24 +33,35 @@ def value(
     """
     view = View.of(found.run)
     keep = tokens.kept_tokens(view, budget)
-    head = found.as_dict()
-    parts: dict[str, Any] = {
-        "report": {"schema": 1, "title": title, "quantity": view.name, **_scale(view, pair_floor(found.floor))},
+    with ThreadPoolExecutor(1) as pool:  # the corrections take as long as all the rest
+        later = pool.submit(_corrections, view, keep, whatif)
+        parts = _parts(found, view, whatif, keep)
+        parts["words"] = text.words(view, keep, pieces)
+        parts["report"]["title"] = title
+        return {**found.as_dict(), **parts, **later.result()}
+
+
+def _parts(found: Diagnosis, view: View, whatif: WhatIf | None, keep: np.ndarray) -> dict[str, Any]:
+    """What is drawn of the run itself."""
+    floor = pair_floor(found.floor)
+    return {
+        "report": {"schema": 1, "title": "", "quantity": view.name, **_scale(view, floor)},
         "run": _run(found),
         "about": {n: {"unit": m.unit, "span": m.span, "says": m.summary} for n, m in all_metrics().items()},
-        "figures": charts(view, whatif, head, pair_floor(found.floor)),
+        "figures": charts(view, whatif, found.as_dict(), floor),
         "rows": rows.rows(view),
         "heat": heat.heat(view),
         "tokens": tokens.tokens(view, keep, _floor_square(found, view)),
         "outliers": tokens.outliers(view),
-        "words": text.words(view, keep, pieces),
-        "whatif": None,
     }
-    if whatif is not None and view.name == "d":
-        parts["whatif"] = {k: v for k, v in whatif.as_dict().items() if k in ("advice", "outcomes", "untried")}
-        parts["rules"] = rules.of_tokens(view, keep, whatif)
-        parts["sums"] = rules.sums(view)
-    return {**head, **parts}
+
+
+def _corrections(view: View, keep: np.ndarray, whatif: WhatIf | None) -> dict[str, Any]:
+    """What corrections do to the batch, to each token that is kept, and what a threshold is moved over."""
+    if whatif is None or view.name != "d":
+        return {"whatif": None}
+    shown = {k: v for k, v in whatif.as_dict().items() if k in ("advice", "outcomes", "untried")}
+    return {"whatif": shown, "rules": rules.of_tokens(view, keep, whatif), "sums": rules.sums(view)}
 
 
 def _scale(view: View, floor: float | None) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import numpy as np
 from samepolicy.arrays import Ragged
 from samepolicy.errors import InputError
 from samepolicy.records.run import Run
-from samepolicy.report.plots.style import HIGH, LOW, PLAIN, Sketch, f4
+from samepolicy.report.sketch import HIGH, LOW, PLAIN, Sketch, f4
 from samepolicy.report.view import View
 from samepolicy.trend import Trend
 

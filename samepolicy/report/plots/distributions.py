@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from samepolicy.records.run import Run
-from samepolicy.report.plots.style import HIGH, LOW, PLAIN, QUANTILES, RISING, Sketch, f4, place, signed_ticks
+from samepolicy.report.sketch import HIGH, LOW, PLAIN, QUANTILES, RISING, Sketch, f4, place, signed_ticks
 from samepolicy.report.view import View
 
 MOST_BINS, LEAST_BINS = 161, 41

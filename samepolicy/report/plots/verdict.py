@@ -10,7 +10,7 @@ from samepolicy.diagnose import Diagnosis
 from samepolicy.records.run import Run
 from samepolicy.report.page.causes import ledger as of_value
 from samepolicy.report.page.heat import first_cells
-from samepolicy.report.plots.style import DIVERGING, HIGH, LOW, PLAIN, Sketch, f4
+from samepolicy.report.sketch import DIVERGING, HIGH, LOW, PLAIN, Sketch, f4
 from samepolicy.report.view import View
 
 
