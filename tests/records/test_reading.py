@@ -196,11 +196,15 @@ def test_a_url_is_read_like_a_path(folder: Path) -> None:
     assert sp.Run.concat(list(sp.stream(Path(url)))) == sp.read(folder)
     with pytest.raises(InputError, match="file://.*/nothing is no run folder; copy"):
         sp.read(f"{url}/nothing")
-    with pytest.raises(InputError, match="of no known file system"):
-        sp.read("nowhere://bucket/run")
     spoil(folder / "part-00000002-000000.parquet")
     with pytest.raises(CorruptFileError, match="file://.*part-00000002"):
         sp.read(url)
+
+
+@pytest.mark.full
+def test_a_url_of_no_known_file_system_is_refused():
+    with pytest.raises(InputError, match="of no known file system"):
+        sp.read("nowhere://bucket/run")
 
 
 @pytest.mark.full

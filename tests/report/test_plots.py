@@ -99,6 +99,7 @@ def test_a_sketch_as_json_is_the_figure(run: sp.Run):
                 assert np.array_equal(unpacked(plain["y"]), drawn.y, equal_nan=True)
 
 
+@pytest.mark.full
 def test_every_figure_is_drawn_without_a_browser(run: sp.Run):
     found, whatif = faulty(shift=1), sp.whatif(run, sweeps=["tis"])
     named = {**found.as_dict(), "ledger": [{"cause": "shift", "nats": 1.2}], "residual": 0.1}
@@ -120,6 +121,7 @@ def test_every_figure_is_drawn_without_a_browser(run: sp.Run):
         assert pixels.std() > 5
 
 
+@pytest.mark.full
 def test_an_image_shows_the_data(run: sp.Run):
     """A heat map of one colour on the left and another on the right comes out so."""
     rollout, trainer = [[-5.0] * 8] * 4, [[-8.0] * 4 + [-2.0] * 4] * 4
