@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -211,6 +212,53 @@ def llamacpp(toy: Toy, path: str, body: dict[str, Any]) -> Answer:
     listed = [{"id": i, "token": "", "logprob": p, "top_logprobs": []} for i, p in zip(new, logp, strict=True)]
     stop = "eos" if finish == "stop" else "limit"
     return 200, {"content": "", "tokens": new, "completion_probabilities": listed, "stop_type": stop}
+
+
+def openai(
+    toy: Toy, path: str, body: dict[str, Any], *, ids: bool = False, wide: bool = True, echo: bool = True
+) -> Answer:
+    """A server with OpenAI's completions and no token ids in its answers.
+
+    It takes ids as a prompt, settings that OpenAI has not, and echo, as told.
+    """
+    if path == "/v1/models":
+        return 200, {"data": [{"id": "toy", "max_model_len": 64}]}
+    if path != "/v1/completions":
+        return 404, {"error": {"message": "Not Found"}}
+    foreign = {"top_k", "min_p", "repetition_penalty", "skip_special_tokens", "return_token_ids"} & {*body}
+    if not wide and foreign:
+        return 400, {"error": {"message": f"Unrecognized request argument supplied: {min(foreign)}"}}
+    if not isinstance(body["prompt"], str) and not ids:
+        return 422, {"error": {"message": "prompt must be a string"}}
+    if body.get("echo") and not echo:
+        return 400, {"error": {"message": "echo is not supported"}}
+    prompt = toy.engine.encode(body["prompt"]) if isinstance(body["prompt"], str) else body["prompt"]
+    new, logp, finish = toy.sample(prompt, **_sampling(body, body["max_tokens"], body.get("seed") or 0))
+    told: list[float | None] = list(logp)
+    if body.get("echo"):
+        told = [None, *toy.score(prompt, 1)[0][1:], *logp]
+    given = [*prompt, *new] if body.get("echo") else new
+    pieces = [toy.engine.decode([i]) for i in given]
+    logprobs = {"tokens": pieces, "token_logprobs": told, "top_logprobs": [{}] * len(pieces)}
+    choice = {"text": "".join(pieces).removesuffix("</s>"), "logprobs": logprobs, "finish_reason": finish}
+    return 200, {"choices": [choice], "usage": {"prompt_tokens": len(prompt)}}
+
+
+def toy_tokenizer(folder: Path) -> str:
+    """The toy's characters as a tokenizer that adds a BOS, saved in a folder."""
+    from tokenizers import Tokenizer, decoders, models, processors
+    from transformers import PreTrainedTokenizerFast
+
+    from samepolicy.engines.toy import BOS, CHARACTERS, EOS
+
+    vocabulary = {character: i for i, character in enumerate(CHARACTERS)} | {"<s>": BOS, "</s>": EOS}
+    made = Tokenizer(models.BPE(vocabulary, []))
+    made.add_special_tokens(["<s>", "</s>"])
+    made.decoder = decoders.Fuse()
+    made.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", BOS)])
+    PreTrainedTokenizerFast(tokenizer_object=made, bos_token="<s>", eos_token="</s>").save_pretrained(folder)
+    (folder / "config.json").write_text("{}")
+    return str(folder)
 
 
 KINDS = {"vllm": vllm, "sglang": sglang, "llamacpp": llamacpp}

@@ -9,6 +9,7 @@ from samepolicy.diagnose.naming import NOTHING, Named
 from samepolicy.diagnose.verdict import Verdict
 from samepolicy.records.declared import scored_here
 from samepolicy.structure import Status, counted
+from samepolicy.structure.ids import by_text
 
 RUNGS = ("tokens", "template", "shift", "mask", "sampling", "positions", "weights", "routing", "numerics")
 
@@ -157,6 +158,8 @@ def _scored(m: Measured) -> Rung:
     fact = m.fact("same ids")
     if fact and fact.status == "failed":
         return Rung(name=name, status="failed", why=fact.sentence)
+    if fact and by_text(m.run):
+        return Rung(name=name, status=fact.status, why=fact.sentence)
     if scored_here(m.run, "trainer_logp"):
         return Rung(name=name, status="passed", why="one teacher-forced forward over the very ids that were sampled")
     if fact and fact.status == "passed":

@@ -1,9 +1,12 @@
-"""A running server as an engine, by token ids: vLLM's, SGLang's or llama.cpp's.
+"""A running server as an engine, by token ids: vLLM's, SGLang's, llama.cpp's; by text where a server knows no ids.
 
 Every sampling setting is said in every request, so that the server's own defaults have no say. Two small probes tell
 what no flag tells: whether the server records raw or processed log-probs, and whether its defaults would have reshaped
 the distribution for a client that leaves them out. Only vLLM's server is tested for real; SGLang's and llama.cpp's
 dialects are unverified against the real servers.
+
+Any other server with OpenAI's completions is asked whether it takes and gives token ids. One that gives text alone
+needs the model's tokenizer, which makes ids of it again; the tokens rung says so.
 """
 
 from collections.abc import Sequence
@@ -20,8 +23,11 @@ from samepolicy.engines.base import Capabilities, Engine, Message, Scores, check
 from samepolicy.engines.folder import files_fingerprint, generation_config, holds_weights, reshaping, seed_of
 from samepolicy.engines.rollout import Response, as_run
 from samepolicy.engines.server_client import Client, Patience, imported
-from samepolicy.engines.server_dialects import DIALECTS, LARGEST_ID, Dialect, Line, VLLMServer
+from samepolicy.engines.server_dialects import DIALECTS, Dialect, VLLMServer, as_scores
+from samepolicy.engines.server_fields import LARGEST_ID
 from samepolicy.engines.server_journal import Call, Json
+from samepolicy.engines.server_spelling import Spelling
+from samepolicy.engines.server_text import TextServer, connect, noted
 from samepolicy.engines.text import decode, encode, turns
 from samepolicy.engines.vllm_load import refuse_old
 from samepolicy.errors import EngineError, InputError
@@ -35,10 +41,12 @@ class Options:
     """Keywords of the server engine.
 
     Attributes:
-        server: what it is, "vllm", "sglang" or "llamacpp"; "auto" asks it.
+        server: what it is, "vllm", "sglang", "llamacpp", or "openai" for any other with OpenAI's completions; "auto"
+            asks it.
         served_model: the model's name at the server; None takes the first that it lists.
         dtype: what the server computes in, as a declaration: no server tells.
         tokenizer: folder or hub name of its tokenizer; None asks the server, or takes the model's folder if it is here.
+        by_text: send and read text even if the server knows token ids.
         concurrency: requests in flight.
         retries: further tries of a request that met a busy server or a lost connection.
         timeout: longest wait for one answer, seconds.
@@ -49,6 +57,7 @@ class Options:
     served_model: str | None = None
     dtype: str | None = None
     tokenizer: str | None = None
+    by_text: bool = False
     concurrency: int = 16
     retries: int = 5
     timeout: float = 600.0
@@ -56,7 +65,7 @@ class Options:
 
     def __post_init__(self) -> None:
         """Refuse a server that is not known."""
-        choose("server", self.server, ("auto", *DIALECTS))
+        choose("server", self.server, ("auto", *DIALECTS, probe.PLAIN))
 
 
 def load(path: str, **options: Any) -> "Server":
@@ -93,9 +102,10 @@ class Server(Engine):
         self.client = client
         self.found = found
         self.options = options
-        self.dialect: Dialect = DIALECTS[found.kind]
-        note = "" if self.dialect.scores else "it samples, but gives no log-probs of given ids"
-        self.capabilities = Capabilities(generate=True, score=self.dialect.scores, top=self.dialect.scores, note=note)
+        self.dialect = self._dialect()
+        scores, by_id = self.dialect.scores, not isinstance(self.dialect, TextServer)
+        note = "" if scores else "it samples, but gives no log-probs of given ids"
+        self.capabilities = Capabilities(generate=True, score=scores, top=scores and by_id, note=note)
 
     def score(
         self,
@@ -123,7 +133,7 @@ class Server(Engine):
         calls = [self.dialect.score(p, r, model=self.found.model, top=top) for p, r in sent]
         readers = [partial(self.dialect.scored, prompt=p, response=r, top=top) for p, r in sent]
         lines = iter(self.client.post_all(calls, readers))
-        return _scores(responses, [next(lines) if _asked(p, r) else None for p, r in pairs], top)
+        return as_scores(responses, [next(lines) if _asked(p, r) else None for p, r in pairs], top)
 
     def describe(self, sampling: Sampling) -> Side:
         """What this side declares; see `Engine.describe`."""
@@ -137,6 +147,7 @@ class Server(Engine):
             "concurrency": self.options.concurrency,
             "answers_from_journal": self.client.journal.taken,
             "dtype_declared_by": "the user" if self.options.dtype else None,
+            "by_text": {"sent": self.dialect.sent} if isinstance(self.dialect, TextServer) else None,
         }
         return Side(
             engine=self.found.kind,
@@ -160,12 +171,13 @@ class Server(Engine):
             for group, prompt in enumerate(prompts)
             for sample in range(samples)
         ]
-        responses = map(self._told, self.client.post_all(calls, [self.dialect.sampled] * len(calls)))
-        return as_run(self, prompts, list(responses), sampling=sampling, samples=samples)
+        responses = [self._told(r) for r in self.client.post_all(calls, [self.dialect.sampled] * len(calls))]
+        run = as_run(self, prompts, responses, sampling=sampling, samples=samples)
+        return noted(run, self.dialect, responses) if isinstance(self.dialect, TextServer) else run
 
     def encode(self, prompt: str | Sequence[Message]) -> list[int]:
         """Prompt ids, by the server's own tokenizer and chat template where it gives them."""
-        if self.options.tokenizer is None and self.found.kind == "vllm":
+        if self.options.tokenizer is None and self.found.kind == "vllm" and not self.options.by_text:
             call = Call(
                 "/tokenize", {"model": self.found.model, "messages": turns(prompt), "add_generation_prompt": True}
             )
@@ -199,6 +211,20 @@ class Server(Engine):
     def defaults(self) -> str:
         """Whether a client that says nothing gets the model's own distribution: see `server_probe.defaults`."""
         return probe.defaults(self.client, self.dialect, self.found)
+
+    def _dialect(self) -> Dialect:
+        """How it is spoken to: by token ids unless it knows none, or text is asked for."""
+        kind, by_text = self.found.kind, self.options.by_text
+        if kind in DIALECTS and not by_text:
+            return DIALECTS[kind]
+        if not by_text and probe.gives_ids(self.client, DIALECTS["vllm"], self.found):
+            return DIALECTS["vllm"]
+        if self.tokenizer is None:
+            raise EngineError(
+                f"{self.client.url} gives text and no token ids, and only the model's tokenizer makes ids of it; name "
+                "its folder with tokenizer=PATH."
+            )
+        return connect(self.client, self.found.model, Spelling(self.tokenizer), by_text=by_text)
 
     def _template(self) -> str | None:
         """The fingerprint of the tokenizer's chat template, if the server renders a conversation the same way.
@@ -263,22 +289,3 @@ def _tokens(reply: Json) -> list[int]:
 def _asked(prompt: np.ndarray, response: np.ndarray) -> bool:
     """Whether any token of the response is predicted by something."""
     return len(response) > 0 and len(prompt) + len(response) > 1
-
-
-def _scores(responses: Ragged, lines: Sequence[Line | None], top: int) -> Scores:
-    """Lines as columns; NaN and -1 where nothing is known."""
-    logp = np.full(len(responses.values), np.nan, np.float32)
-    ids = np.full((len(logp), top), -1, np.int64)
-    best = np.full((len(logp), top), np.nan, np.float32)
-    for row, line in enumerate(lines):
-        if line is None:
-            continue
-        start = int(responses.offsets[row])
-        logp[start : start + len(line.logp)] = line.logp
-        for at, entries in enumerate(line.top if top else []):
-            if entries:
-                ids[start + at], best[start + at] = zip(*entries, strict=True)
-    scores = Scores(logp=responses.with_values(logp))
-    if not top:
-        return scores
-    return replace(scores, top_ids=responses.with_values(ids), top_logp=responses.with_values(best))

@@ -1,24 +1,23 @@
-"""What each kind of server is asked and how its answers are read, all by token ids.
+"""What each kind of server is asked and how its answers are read, by token ids.
 
 vLLM's dialect is tested against the real server. SGLang's and llama.cpp's follow their source and are tested against
 small stand-ins only, not against the real servers.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from dataclasses import dataclass, replace
+from typing import Protocol
 
+import numpy as np
+
+from samepolicy.arrays import Ragged
+from samepolicy.engines.base import Scores
 from samepolicy.engines.folder import told_apart
 from samepolicy.engines.rollout import Response
+from samepolicy.engines.server_fields import as_response, first_in, list_in, number_of, same_ids, same_length
 from samepolicy.engines.server_journal import Call, Json
 from samepolicy.errors import EngineError
 from samepolicy.records.side import Sampling
-
-LARGEST_ID = 2**31 - 1
-"""Ids are checked against this where the server's vocabulary is not known; the server refuses the rest."""
-
-ABSENT = -9999.0
-"""What vLLM's server writes for minus infinity, which JSON lacks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +32,16 @@ class Dialect(Protocol):
     """A kind of server."""
 
     name: str
-    scores: bool
+
+    @property
+    def scores(self) -> bool:
+        """Whether it gives the log-probs of given ids."""
+        ...
+
+    @property
+    def prompt(self) -> Sequence[int]:
+        """A prompt to probe with: ids that every vocabulary has, and after which no token is certain."""
+        return (1, 2, 3)
 
     def sample(self, ids: Sequence[int], sampling: Sampling | None, *, model: str, seed: int, most: int) -> Call:
         """Ask for a response of at most `most` tokens; without `sampling` the server's own defaults apply."""
@@ -66,10 +74,10 @@ class VLLMServer(Dialect):
 
     def sampled(self, reply: Json) -> Response:
         """See `Dialect.sampled`."""
-        choice = _first(reply, "choices")
-        ids = _listed(choice, "token_ids", "start a vLLM that knows return_token_ids")
-        logp = _listed(choice.get("logprobs") or {}, "token_logprobs", "start the server with log-probs allowed")
-        return _response(ids, logp, choice.get("finish_reason") == "stop", choice.get("text"))
+        choice = first_in(reply, "choices")
+        ids = list_in(choice, "token_ids", "start a vLLM that knows return_token_ids")
+        logp = list_in(choice.get("logprobs") or {}, "token_logprobs", "start the server with log-probs allowed")
+        return as_response(ids, logp, choice.get("finish_reason") == "stop", choice.get("text"))
 
     def score(self, prompt: Sequence[int], response: Sequence[int], *, model: str, top: int) -> Call:
         """See `Dialect.score`."""
@@ -85,24 +93,24 @@ class VLLMServer(Dialect):
 
     def read_next(self, reply: Json, token: int) -> float:
         """Read that log-prob."""
-        listed = _listed(_first(reply, "choices").get("logprobs") or {}, "top_logprobs", "use vLLM 0.32 or later")
+        listed = list_in(first_in(reply, "choices").get("logprobs") or {}, "top_logprobs", "use vLLM 0.32 or later")
         name = f"token_id:{token}"
         if len(listed) != 1 or name not in listed[0]:
             raise EngineError(
                 f"The server gave no log-prob of id {token}; it needs a vLLM that knows logprob_token_ids."
             )
-        return _number(listed[0][name])
+        return number_of(listed[0][name])
 
     def scored(self, reply: Json, prompt: Sequence[int], response: Sequence[int], top: int) -> Line:
         """See `Dialect.scored`."""
-        choice = _first(reply, "choices")
-        places = _listed(choice, "prompt_logprobs", "start the server with prompt log-probs allowed")
+        choice = first_in(reply, "choices")
+        places = list_in(choice, "prompt_logprobs", "start the server with prompt log-probs allowed")
         whole = [*prompt, *response]
-        _same_ids(choice.get("prompt_token_ids"), whole)
-        _same_length(places, whole, "prompt log-probs")
+        same_ids(choice.get("prompt_token_ids"), whole)
+        same_length(places, whole, "prompt log-probs")
         own, best = [], []
         for place, token in list(zip(places, whole, strict=True))[len(prompt) :]:
-            entries = {int(i): _number(entry["logprob"]) for i, entry in (place or {}).items()}
+            entries = {int(i): number_of(entry["logprob"]) for i, entry in (place or {}).items()}
             own.append(entries.get(token, float("nan")))
             best.append(_best(entries, top))
         return Line(logp=own, top=best)
@@ -125,14 +133,14 @@ class SGLangServer(Dialect):
     def sampled(self, reply: Json) -> Response:
         """See `Dialect.sampled`."""
         meta = reply.get("meta_info") or {}
-        entries = _listed(meta, "output_token_logprobs", "ask a server that returns log-probs")
+        entries = list_in(meta, "output_token_logprobs", "ask a server that returns log-probs")
         ids = [entry[1] for entry in entries]
         told = reply.get("output_ids")
         if told is not None and list(told) not in (ids, ids[:-1]):  # some versions leave the end token out
             raise EngineError("The server gave log-probs of other ids than it says it sampled; see its log.")
         reason = meta.get("finish_reason")
         reason = reason.get("type") if isinstance(reason, dict) else reason
-        return _response(ids, [entry[0] for entry in entries], reason == "stop", reply.get("text"))
+        return as_response(ids, [entry[0] for entry in entries], reason == "stop", reply.get("text"))
 
     def score(self, prompt: Sequence[int], response: Sequence[int], *, model: str, top: int) -> Call:
         """See `Dialect.score`."""
@@ -143,12 +151,12 @@ class SGLangServer(Dialect):
     def scored(self, reply: Json, prompt: Sequence[int], response: Sequence[int], top: int) -> Line:
         """See `Dialect.scored`."""
         meta, whole = reply.get("meta_info") or {}, [*prompt, *response]
-        entries = _listed(meta, "input_token_logprobs", "ask a server that returns log-probs")
-        _same_length(entries, whole, "input log-probs")
-        _same_ids([entry[1] for entry in entries], whole)
+        entries = list_in(meta, "input_token_logprobs", "ask a server that returns log-probs")
+        same_length(entries, whole, "input log-probs")
+        same_ids([entry[1] for entry in entries], whole)
         tops = (meta.get("input_top_logprobs") or [None] * len(whole))[len(prompt) :]
-        best = [_best({e[1]: _number(e[0]) for e in place or []}, top) for place in tops]
-        return Line(logp=[_number(entry[0]) for entry in entries[len(prompt) :]], top=best)
+        best = [_best({e[1]: number_of(e[0]) for e in place or []}, top) for place in tops]
+        return Line(logp=[number_of(entry[0]) for entry in entries[len(prompt) :]], top=best)
 
 
 class LlamaServer(Dialect):
@@ -173,12 +181,12 @@ class LlamaServer(Dialect):
 
     def sampled(self, reply: Json) -> Response:
         """See `Dialect.sampled`."""
-        entries = _listed(reply, "completion_probabilities", "ask a llama.cpp server that knows n_probs")
+        entries = list_in(reply, "completion_probabilities", "ask a llama.cpp server that knows n_probs")
         given = [entry["id"] for entry in entries]
         ids = reply.get("tokens") or given
         places = _places(given, ids)
         logp = [None if place is None else entries[place]["logprob"] for place in places]
-        return _response(ids, logp, reply.get("stop_type") in ("eos", "word"), reply.get("content"))
+        return as_response(ids, logp, reply.get("stop_type") in ("eos", "word"), reply.get("content"))
 
     def score(self, prompt: Sequence[int], response: Sequence[int], *, model: str, top: int) -> Call:
         """It cannot; see the class."""
@@ -193,15 +201,23 @@ DIALECTS: dict[str, Dialect] = {d.name: d for d in (VLLMServer(), SGLangServer()
 """The kinds of server, by name."""
 
 
-def _response(ids: Sequence[Any], logp: Sequence[Any], stopped: bool, text: Any) -> Response:
-    """A response whose ids and log-probs line up."""
-    _same_length(logp, ids, "log-probs")
-    finish: Literal["stop", "length"] = "stop" if stopped else "length"
-    values = [_number(value) for value in logp]
-    wrong = [i for i in ids if not isinstance(i, int) or not 0 <= i <= LARGEST_ID]
-    if wrong:
-        raise EngineError(f"The server says that it sampled {wrong[0]!r}, which is no token id; see its log.")
-    return Response(ids=list(ids), logp=values, finish=finish, text=text if isinstance(text, str) else None)
+def as_scores(responses: Ragged, lines: Sequence[Line | None], top: int) -> Scores:
+    """Lines as columns; NaN and -1 where nothing is known."""
+    logp = np.full(len(responses.values), np.nan, np.float32)
+    ids = np.full((len(logp), top), -1, np.int64)
+    best = np.full((len(logp), top), np.nan, np.float32)
+    for row, line in enumerate(lines):
+        if line is None:
+            continue
+        start = int(responses.offsets[row])
+        logp[start : start + len(line.logp)] = line.logp
+        for at, entries in enumerate(line.top if top else []):
+            if entries:
+                ids[start + at], best[start + at] = zip(*entries, strict=True)
+    scores = Scores(logp=responses.with_values(logp))
+    if not top:
+        return scores
+    return replace(scores, top_ids=responses.with_values(ids), top_logp=responses.with_values(best))
 
 
 def _places(given: Sequence[int], ids: Sequence[int]) -> list[int | None]:
@@ -219,48 +235,6 @@ def _places(given: Sequence[int], ids: Sequence[int]) -> list[int | None]:
             "llama.cpp leaves out tokens that end within a character."
         )
     return found[0]
-
-
-def _first(reply: Json, name: str) -> Json:
-    """The first entry of a list in a reply."""
-    listed = _listed(reply, name, "is this the right server?")
-    if not listed or not isinstance(listed[0], dict):
-        raise EngineError(f"The server's answer has an empty {name}; see its log.")
-    found: Json = listed[0]
-    return found
-
-
-def _listed(reply: Json, name: str, fix: str) -> list[Any]:
-    """A list in a reply."""
-    found = reply.get(name)
-    if not isinstance(found, list):
-        raise EngineError(f"The server's answer has no {name}, so there is no log-prob to compare; {fix}.")
-    return found
-
-
-def _same_length(found: Sequence[Any], expected: Sequence[Any], what: str) -> None:
-    """Refuse another number of values than of ids: nothing says which one is missing."""
-    if len(found) != len(expected):
-        raise EngineError(
-            f"The server gave {len(found)} {what} for {len(expected)} tokens, so nothing says which belong together; "
-            "this is a fault of the server."
-        )
-
-
-def _same_ids(found: Any, expected: Sequence[int]) -> None:
-    """Refuse an answer about other ids than were sent."""
-    if found is not None and list(found) != list(expected):
-        raise EngineError("The server answered about other ids than it was sent; send ids to the server directly.")
-
-
-def _number(value: Any) -> float:
-    """A log-prob from JSON: null is NaN, and the stand-ins of vLLM and llama.cpp are minus infinity."""
-    if value is None:
-        return float("nan")
-    if isinstance(value, bool | str):
-        raise EngineError(f"The server gave the log-prob {value!r}, which is no number; see its log.")
-    number = float(value)
-    return float("-inf") if number <= ABSENT else number
 
 
 def _best(entries: dict[int, float], top: int) -> list[tuple[int, float]]:

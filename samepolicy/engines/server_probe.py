@@ -14,8 +14,8 @@ from samepolicy.errors import EngineError, InputError
 from samepolicy.records.declared import effective
 from samepolicy.records.side import Sampling
 
-PROMPT = (1, 2, 3)
-"""Ids that every vocabulary has, and after which no token is certain."""
+PLAIN = "openai"
+"""A server with OpenAI's completions that tells no more about itself."""
 
 MOST = 32
 """Tokens that the defaults are judged by."""
@@ -37,7 +37,7 @@ class Found:
     """What a server says about itself.
 
     Attributes:
-        kind: "vllm", "sglang" or "llamacpp".
+        kind: "vllm", "sglang", "llamacpp" or "openai".
         version: its version; None where it does not tell.
         model: the model's name in requests.
         folder: where the server read the model from; None where it does not tell.
@@ -65,13 +65,21 @@ def find(client: Client, kind: str, model: str | None) -> Found:
     """
     asked = [(name, path) for name, path, _ in TOLD if kind in ("auto", name)]
     found = next((told for told in map(partial(_about, client), asked) if told[1]), None)
-    if found is not None or kind != "auto":
-        name, about = found or (kind, {})
-        return read_answer(lambda about: _listed(client, name, about, model), about)
-    raise EngineError(
-        f"{client.url} is neither vLLM, SGLang nor llama.cpp as far as it tells; name it with server=, "
-        "since without token ids no log-prob can be trusted."
-    )
+    if found is None and kind == "auto" and not client.get("/v1/models"):
+        raise EngineError(
+            f"{client.url} is neither vLLM, SGLang nor llama.cpp as far as it tells, and lists no models as OpenAI's "
+            "does; see that this is its address, and name it with server=."
+        )
+    name, about = found or (PLAIN if kind == "auto" else kind, {})
+    return read_answer(lambda about: _listed(client, name, about, model), about)
+
+
+def gives_ids(client: Client, dialect: Dialect, found: Found) -> bool:
+    """Whether a server that does not say what it is takes and gives token ids in this dialect."""
+    try:
+        return bool(_ask(client, dialect, found, Sampling(), most=1).ids)
+    except (InputError, EngineError):
+        return False
 
 
 def mode(client: Client, dialect: Dialect, found: Found) -> str:
@@ -148,7 +156,7 @@ def _listed(client: Client, kind: str, about: dict[str, Any], model: str | None)
     names = [str(entry.get("id")) for entry in entries]
     if model is not None and names and model not in names:
         raise InputError(f"{client.url} serves no model {model!r}; it serves {', '.join(names)}.")
-    if not names and model is None and kind == "vllm":
+    if not names and model is None and kind in ("vllm", PLAIN):
         raise EngineError(f"{client.url} lists no model; name it with served_model=.")
     served = [e for e in entries if e.get("id") == (model or names[0])]
     entry = served[0] if served else {}
@@ -167,7 +175,7 @@ def _listed(client: Client, kind: str, about: dict[str, Any], model: str | None)
 
 def _ask(client: Client, dialect: Dialect, found: Found, sampling: Sampling | None, *, most: int) -> Response:
     """One response to the probe's prompt."""
-    call = dialect.sample(PROMPT, sampling, model=found.model, seed=7, most=most)
+    call = dialect.sample(dialect.prompt, sampling, model=found.model, seed=7, most=most)
     return client.ask(call, dialect.sampled)
 
 

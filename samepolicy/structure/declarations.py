@@ -5,7 +5,7 @@ from dataclasses import asdict
 from samepolicy.records.declared import dtype_of, effective
 from samepolicy.records.run import Run
 from samepolicy.structure.fact import Fact, Test
-from samepolicy.structure.ids import declared, same_prompts
+from samepolicy.structure.ids import by_text, declared, same_prompts
 
 
 def template(run: Run) -> Fact:
@@ -24,6 +24,8 @@ def template(run: Run) -> Fact:
         return it.broken(why, fix=fix)
     if same:
         differ = ours and theirs and ours != theirs
+        if by_text(run).get("sent") == "text":
+            return it.passed("the server was sent the text of the trainer's prompt ids, and renders no template")
         note = f", though the declared templates differ ({ours}, {theirs})" if differ else ""
         return it.passed(f"both sides were given the same prompt ids{note}")
     if ours and theirs and ours != theirs:

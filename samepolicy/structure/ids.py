@@ -8,7 +8,7 @@ import numpy as np
 from samepolicy.arrays import Ragged
 from samepolicy.records.declared import scored_here
 from samepolicy.records.run import Run
-from samepolicy.structure.fact import Fact, Test
+from samepolicy.structure.fact import Fact, Test, counted
 
 
 def check(run: Run) -> Iterator[Fact]:
@@ -39,6 +39,12 @@ def declared(run: Run, key: str) -> Any:
     return run.rollout.extra.get(key, run.trainer.extra.get(key))
 
 
+def by_text(run: Run) -> dict[str, Any]:
+    """What is known of ids that were made again from a server's text; empty where the rollout's ids are its own."""
+    found = run.rollout.extra.get("by_text")
+    return found if isinstance(found, dict) else {}
+
+
 def end_ids(run: Run) -> set[int]:
     """The end ids that either side declares; empty where neither does."""
     ends = declared(run, "eos_ids")
@@ -47,7 +53,7 @@ def end_ids(run: Run) -> set[int]:
 
 def _same_responses(run: Run) -> Fact:
     """The trainer must score the very ids that were sampled."""
-    it = Test("same ids", "tokens")
+    it, text = Test("same ids", "tokens"), by_text(run)
     if "response_ids" in run and "trainer_response_ids" in run:
         sampled, scored = ragged(run, "response_ids"), ragged(run, "trainer_response_ids")
         bad = _differing(sampled, scored)
@@ -59,11 +65,32 @@ def _same_responses(run: Run) -> Fact:
             )
             fix = "score the ids that were sampled, not text that was encoded again"
             return it.broken(why, fix=fix)
+        if text:
+            return _from_text(it, text)
         return it.passed(f"both sides hold the same {len(sampled.values)} ids")
+    if text:
+        return _from_text(it, text)
     if "trainer_logp" in run and scored_here(run, "trainer_logp"):
         return it.passed("the trainer was given the very ids that were sampled")
     why = "the ids that the trainer scored are not recorded; record trainer_response_ids, or score the run here"
     return it.unchecked(why)
+
+
+def _from_text(it: Test, text: dict[str, Any]) -> Fact:
+    """A server that gives text hides its ids: nothing shows that those made of the text again are the same."""
+    tokens, responses = text.get("tokens"), counted(int(text.get("responses", 0)), "response")
+    unsure = {
+        "guessed": f"of {tokens} ids could be others",
+        "cut": f"of {responses} cut before a token whose id is not known",
+        "other": f"of {responses} with ids of another text than the server's",
+        "misread": f"of {responses} to a prompt that the server read as other ids",
+    }
+    found = "".join(f"; {text[name]} {why}" for name, why in unsure.items() if text.get(name))
+    sent = "token ids were sent, but only text came back" if text.get("sent") == "ids" else "only text was sent"
+    why = f"{sent}, and the ids were made again from it, so a token-id fault cannot be excluded{found}"
+    fix = "use a server that takes and gives token ids"
+    failed = text.get("other") or text.get("misread")
+    return it.failed(why, fix=fix) if failed else it.unchecked(f"{why}; {fix}")
 
 
 def _tokenizers(run: Run) -> Iterator[Fact]:

@@ -62,15 +62,47 @@ def test_bf16_against_bf16_is_numerics_but_for_the_template(server: Engine, trai
     assert same_ids.verdict == "numerics"
 
 
-def test_fp32_is_the_fp32_trainer_by_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    with vllm_server(smollm2_folder(), tmp_path / "log", "--dtype", "float32") as address:
-        asked = ["--rollout", address, "--dtype", "float32", "--device", "cpu", "--max-tokens", "12"]
-        code = status(["check", smollm2_folder(), *asked, "--json"])
+@pytest.fixture(scope="module")
+def exact(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with vllm_server(smollm2_folder(), tmp_path_factory.mktemp("exact") / "log", "--dtype", "float32") as address:
+        yield address
+
+
+def test_fp32_is_the_fp32_trainer_by_the_command(exact: str, capsys: pytest.CaptureFixture[str]):
+    asked = ["--rollout", exact, "--dtype", "float32", "--device", "cpu", "--max-tokens", "12"]
+    code = status(["check", smollm2_folder(), *asked, "--json"])
     printed = capsys.readouterr()
     found = json.loads(printed.out)
     assert (code, found["verdict"], printed.err) == (0, "same", "")
     assert found["metrics"]["logp_diff"]["mean"] < 1e-4
     assert (found["warnings"], found["semantics"]["status"]) == ([], "agrees")
+
+
+def test_by_text_come_the_log_probs_that_come_by_ids(exact: str):
+    by_ids, by_text = (engine(f"server:{exact}", dtype="float32", by_text=text) for text in (False, True))
+    prompts = Ragged.from_lists([by_text.encode(text) for text in (*TEXTS, "Write only emojis: 🎉🎈", "写一句话")])
+    ids, text = (one.generate(prompts, Sampling(max_tokens=16, seed=5), samples=2) for one in (by_ids, by_text))
+    told = text.rollout.extra["by_text"]
+    assert (told["sent"], told["responses"], told["other"], told["misread"]) == ("text", len(text), 0, 0)
+    kept = [(a[: len(b)], b) for a, b in zip(ids["response_ids"], text["response_ids"], strict=True)]
+    assert all(np.array_equal(a, b) for a, b in kept)
+    assert text.tokens > 0.9 * ids.tokens
+    logp = [a[: len(b)] for a, b in zip(ids["rollout_logp"], text["rollout_logp"], strict=True)]
+    np.testing.assert_allclose(text["rollout_logp"].values, np.concatenate(logp), atol=1e-3)
+    scored = by_text.score(text["prompt_ids"], text["response_ids"]).logp.values
+    expected = by_ids.score(text["prompt_ids"], text["response_ids"]).logp.values
+    known = np.isfinite(scored)
+    np.testing.assert_allclose(scored[known], expected[known], atol=1e-3)
+    assert known.mean() > 0.5  # what the server encodes otherwise than was sampled has none
+
+
+def test_by_text_the_tokens_rung_is_open(exact: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    asked = ["--rollout", exact, "--rollout-by-text", "--dtype", "float32", "--device", "cpu", "--max-tokens", "12"]
+    code = status(["check", smollm2_folder(), *asked, "--json"])
+    found = json.loads(capsys.readouterr().out)
+    rung = next(rung for rung in found["ladder"] if rung["name"] == "tokens")
+    assert (code, found["verdict"], rung["status"]) == (0, "same", "not checked")
+    assert "only text was sent" in rung["why"]
 
 
 def test_what_nobody_asked_for_is_noticed(server: Engine):
