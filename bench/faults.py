@@ -1,17 +1,21 @@
 """How often the diagnosis is right: real faults on SmolLM2, healthy runs, faults on no list, and stacked pairs.
 
     python bench/faults.py                     # the reporting split; an interrupted run goes on where it stopped
-    python bench/faults.py --split develop --only "shift"
+    python bench/faults.py --split develop --only shift
+    python bench/faults.py --part 1/2 & python bench/faults.py --part 2/2 & wait; python bench/faults.py --publish
 
-Rollouts are sampled once and shared by all faults of the trainer. Results are kept in build/faults as JSON.
+Rollouts, and their scores under the reference, are made once and shared by all faults of the trainer. Each case leaves
+one JSON file in build/faults.
 """
 
 import argparse
 import json
-from collections import Counter
+import re
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
+from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -20,14 +24,19 @@ import numpy as np
 from scipy.stats import binomtest
 
 import samepolicy as sp
-from _faults import Fault, Trainer, _noisy, healthy, listed, stacked, unlisted
+from _faults import models
+from _faults.base import Fault
+from _faults.lists import healthy, listed, stacked, unlisted
+from _faults.trainer import Trainer
 from _publish import ROOT, publish
 from samepolicy.causes.base import alike, all_causes
 from samepolicy.demo import PROMPTS
+from samepolicy.floor import add_evidence
 from samepolicy.testing import smollm2_folder
 
-TOKENS, SMALL = 64, 2.0
+TOKENS, SMALL, NEAR = 64, 2.0, 0.2
 FOLDER = ROOT / "build" / "faults"
+SCORED = ("rollout_logp", "trainer_logp")
 REPORT = (
     "Why do cats purr?",
     "Give me a recipe for pancakes without eggs.",
@@ -52,35 +61,45 @@ def main() -> None:
     """Run what is missing, then publish."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--split", choices=("develop", "report"), default="report")
-    parser.add_argument("--only", default="", help="only faults whose name holds this")
+    parser.add_argument("--only", default="", help="only cases whose name matches this expression")
+    parser.add_argument("--part", default="1/1", help="of several processes, which this is: 1/2")
+    parser.add_argument("--first", action="store_true", help="one severity of each fault")
     parser.add_argument("--publish", action="store_true", help="only publish what was found so far")
     told = parser.parse_args()
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    results = FOLDER / f"{told.split}.json"
-    done: dict[str, Any] = json.loads(results.read_text()) if results.exists() else {}
+    results = FOLDER / told.split
+    results.mkdir(parents=True, exist_ok=True)
     if not told.publish:
+        part, parts = map(int, told.part.split("/"))
         bench = Bench(told.split)
-        waiting = [(kind, key, faults) for kind, key, faults in cases() if key not in done and told.only in key]
-        for i, (kind, key, faults) in enumerate(waiting):
-            done[key] = {"kind": kind, "truth": [f.cause for f in faults], **bench.judge(faults)}
-            results.write_text(json.dumps(done, indent=1))
-            print(f"{i + 1}/{len(waiting)} {key}: {done[key]['verdict']} {done[key]['named']}", flush=True)
-    if told.split == "report" and not told.only:
-        report(done)
+        chosen = [case for case in cases(first=told.first) if re.search(told.only, case[1])][part - 1 :: parts]
+        for i, (kind, key, faults) in enumerate(chosen):
+            path = results / f"{slug(key)}.json"
+            if path.exists():
+                continue
+            found = {"kind": kind, "key": key, "truth": [f.cause for f in faults], **bench.judge(faults)}
+            path.write_text(json.dumps(found, indent=1))
+            print(f"{i + 1}/{len(chosen)} {key}: {found['verdict']} {found['named']} {found['seconds']} s", flush=True)
+    done = [json.loads(path.read_text()) for path in sorted(results.glob("*.json"))]
+    report(done, told.split)
 
 
-def cases() -> Iterator[tuple[str, str, tuple[Fault, ...]]]:
+def slug(text: str) -> str:
+    """A text as a file name."""
+    return re.sub(r"[^\w.+-]+", "_", text)
+
+
+def cases(*, first: bool = False) -> Iterator[tuple[str, str, tuple[Fault, ...]]]:
     """Every case: its kind, its key and its faults; first one severity of each, so that a part is a fair sample."""
     groups: dict[str, list[Fault]] = {}
     for fault in listed():
         groups.setdefault(fault.name, []).append(fault)
-    depth = max(map(len, groups.values()))
+    depth = 1 if first else max(map(len, groups.values()))
     rounds = [[g[(len(g) // 2 + r) % len(g)] for g in groups.values() if r < len(g)] for r in range(depth)]
+    begin, *rest = [[("listed", f.key, (f,)) for f in some] for some in rounds]
     plain = [("healthy", f.key, (f,)) for f in healthy()]
     strange = [("unlisted", f.key, (f,)) for f in unlisted()]
     pairs = [("stacked", f"{a.key} + {b.key}", (a, b)) for a, b in stacked()]
-    first, *rest = [[("listed", f.key, (f,)) for f in some] for some in rounds]
-    yield from chain(first, plain, strange, pairs, *rest)
+    yield from chain(begin, plain, strange, pairs, *rest)
 
 
 class Bench:
@@ -88,92 +107,140 @@ class Bench:
 
     def __init__(self, split: str) -> None:
         self.split, self.path = split, smollm2_folder(FOLDER)
-        self.engine = sp.engine(f"hf:{self.path}", dtype="bfloat16")
-        self.trainer = Trainer(self.path, "bfloat16")
+        self.trainer = Trainer(str(self.path))
+        self._engines: dict[str, Any] = {}
         texts = PROMPTS.read_text("utf-8").splitlines() if split == "develop" else REPORT
-        self.prompts = sp.Ragged.from_lists([self.engine.encode(text) for text in texts], dtype=np.int64)
+        self.prompts = sp.Ragged.from_lists([self.engine().encode(text) for text in texts], dtype=np.int64)
+
+    def engine(self, dtype: str = "bfloat16", adapter: tuple[float, float] | None = None, kind: str = "hf") -> Any:
+        """An engine, loaded once; of those with an adapter only the last is kept."""
+        key = f"{kind} {dtype} {adapter}"
+        if key not in self._engines:
+            self._engines = {k: e for k, e in self._engines.items() if k.endswith("None")}
+            more = {"adapter": str(self.adapter(adapter))} if adapter else {}
+            self._engines[key] = sp.engine(f"{kind}:{self.path}", dtype=dtype, **more)
+        return self._engines[key]
+
+    def adapter(self, told: tuple[float, float]) -> Path:
+        """The folder of an adapter."""
+        return models.adapter(FOLDER / f"adapter-{told[0]}-{told[1]}", *told, self.trainer.plain)
+
+    def checkpoint(self, name: str) -> str:
+        """The folder of earlier weights."""
+        folder = FOLDER / slug(name)
+        if not folder.exists():
+            import copy
+
+            models.CHECKPOINTS[name](copy.deepcopy(self.trainer.plain)).save_pretrained(folder)
+            self.trainer.tokenizer.save_pretrained(folder)
+        return str(folder)
 
     def rollout(self, settings: dict[str, Any]) -> sp.Run:
         """A rollout, from disk if it is there."""
-        shaping = {name: value for name, value in settings.items() if name != "raw"}
-        name = "-".join([self.split, *(f"{k}{v}" for k, v in settings.items())])
-        sampling = sp.Sampling(
-            **shaping,
-            logprobs="raw" if settings.get("raw") else "processed",
-            max_tokens=TOKENS,
-            seed=1 + (self.split == "report"),
+        folder = FOLDER / slug("-".join(["rollout", self.split, *(f"{k}{v}" for k, v in settings.items())]))
+        if not folder.exists():
+            sp.write(self._sampled(**settings), folder)
+        return sp.read(folder)
+
+    def _sampled(
+        self,
+        *,
+        seed: int = 1,
+        engine: str = "hf",
+        dtype: str = "bfloat16",
+        adapter: tuple[float, float] | None = None,
+        generate: dict[str, Any] | None = None,
+        max_tokens: int = TOKENS,
+        **settings: Any,
+    ) -> sp.Run:
+        """A rollout: by an engine of this package, or by transformers' own `generate`."""
+        seed += 10 * (self.split == "report")
+        sampling = sp.Sampling(max_tokens=max_tokens, seed=seed, **settings)
+        sampler = self.engine(dtype, adapter, engine)
+        if generate is None:
+            return sampler.generate(self.prompts, sampling)  # type: ignore[no-any-return]
+        prompts = [row.tolist() for row in self.prompts]
+        responses, logp = self.trainer.sample(prompts, tokens=max_tokens, seed=seed, **generate)
+        return sp.Run.from_lists(
+            prompt_ids=prompts, response_ids=responses, rollout_logp=logp, rollout=sampler.describe(sampling)
         )
+
+    def declared(self, fault: Fault) -> tuple[sp.Run, str]:
+        """The rollout with what both sides say, and its scores under the reference; and a name for it."""
+        run = self.rollout(fault.rollout)
+        assert run.rollout.sampling is not None
+        told = run.rollout.sampling
+        if fault.declared is not None:
+            told = sp.Sampling(**fault.declared, max_tokens=told.max_tokens)
+        engine = self.engine(fault.dtype, fault.adapter)
+        sides = {"rollout": replace(run.rollout, sampling=told), "trainer": engine.describe(told)}
+        name = slug(f"scored-{self.split}-{fault.rollout}-{fault.declared}-{fault.dtype}-{fault.adapter}")
         if not (FOLDER / name).exists():
-            sp.write(self.engine.generate(self.prompts, sampling), FOLDER / name)
-        return sp.read(FOLDER / name)
+            sp.write(add_evidence(replace(run, **sides), engine), FOLDER / name)
+        return sp.read(FOLDER / name), name
 
     def run(self, faults: Sequence[Fault]) -> sp.Run:
         """A run with these faults."""
-        settings = {k: v for fault in faults for k, v in fault.rollout.items()}
-        mistakes = {k: v for fault in faults for k, v in fault.trainer.items()}
-        said = next((f.declared for f in faults if f.declared is not None), None)
-        run = self.rollout(settings)
+        whole = replace(
+            faults[0],
+            rollout={k: v for fault in faults for k, v in fault.rollout.items()},
+            trainer={k: v for fault in faults for k, v in fault.trainer.items()},
+            declared=next((f.declared for f in faults if f.declared is not None), None),
+            adapter=next((f.adapter for f in faults if f.adapter is not None), None),
+        )
+        run, _ = self.declared(whole)
+        mistakes = dict(whole.trainer)
+        if mistakes.pop("adapter", False):
+            assert whole.adapter is not None
+            mistakes["model"] = models.adapted(self.adapter(whole.adapter))
         prompts, responses = ([row.tolist() for row in run[name]] for name in ("prompt_ids", "response_ids"))
-        columns = {
+        columns: dict[str, Any] = {
+            "prompt_ids": prompts,
+            "response_ids": responses,
             "rollout_logp": [row.astype(np.float64) for row in run["rollout_logp"]],
-            "trainer_logp": self.trainer.score(prompts, responses, **mistakes),
+            "trainer_logp": self.trainer.score(prompts, responses, dtype=whole.dtype, **mistakes),
         }
         rng = np.random.default_rng(0)
         for fault in faults:
             columns = fault.arrays(columns, rng) if fault.arrays else columns
-        assert run.rollout.sampling is not None
-        told = run.rollout.sampling if said is None else sp.Sampling(**said, max_tokens=TOKENS)
-        packed = {name: sp.Ragged.from_lists(rows, dtype=np.float32) for name, rows in columns.items()}
-        sides = {"rollout": replace(run.rollout, sampling=told), "trainer": self.engine.describe(told)}
-        return replace(run, **sides).with_columns(**packed)
+        if columns["response_ids"] is responses and set(columns) == {"prompt_ids", "response_ids", *SCORED}:
+            return run.with_columns(**{n: sp.Ragged.from_lists(columns[n], dtype=np.float32) for n in SCORED})
+        return sp.Run.from_lists(**columns, rollout=run.rollout, trainer=run.trainer)
 
     def judge(self, faults: Sequence[Fault]) -> dict[str, Any]:
         """What the diagnosis says of a run with these faults."""
         run = self.run(faults)
+        engine = self.engine(faults[0].dtype, next((f.adapter for f in faults if f.adapter), None))
+        checkpoints = [self.checkpoint(f.checkpoint) for f in faults if f.checkpoint]
         start = perf_counter()
-        found = sp.diagnose(run, trainer=self.engine, checkpoints=[self.checkpoint(faults)] * self.older(faults))
+        found = sp.diagnose(run, trainer=engine, checkpoints=checkpoints)
         return {
             "seconds": round(perf_counter() - start, 1),
             "verdict": found.verdict,
             "named": [finding.cause for finding in found.findings],
-            "parameters": [dict(finding.parameters) for finding in found.findings],
+            "findings": [finding.as_dict() for finding in found.findings],
             "expected": {k: v for fault in faults for k, v in fault.expected.items()},
             "gap": found.gap and found.gap.as_dict(),
             "sentence": found.sentence,
         }
 
-    def older(self, faults: Sequence[Fault]) -> bool:
-        """Whether an earlier checkpoint belongs to the case."""
-        return any(fault.cause in ("stale_weights", "partial_sync") for fault in faults)
 
-    def checkpoint(self, faults: Sequence[Fault]) -> str:
-        """The folder of the earlier weights."""
-        share = next((float(f.severity.strip("%")) / 100 for f in faults if f.cause == "stale_weights"), 0.05)
-        folder = FOLDER / f"older-{share}"
-        if self.older(faults) and not folder.exists():
-            import copy
-
-            _noisy(share)(copy.deepcopy(self.trainer.plain)).save_pretrained(folder)
-            self.trainer.tokenizer.save_pretrained(folder)
-        return str(folder)
-
-
-def report(done: dict[str, Any]) -> None:
-    """The table of the whole and the confusions."""
-    for case in done.values():
+def report(done: list[dict[str, Any]], split: str) -> None:
+    """The tables, and what was missed."""
+    for case in done:
         ratio = (case["gap"] or {}).get("ratio")
-        if case["kind"] == "listed" and ratio is not None and ratio < SMALL:
-            case["truth"] = ["numerics"]  # too small to tell from rounding
-    rows = [
-        _row(kind, [c for c in done.values() if c["kind"] == kind])
-        for kind in ("listed", "stacked", "healthy", "unlisted")
-    ]
-    publish("faults", _title(done), rows, packages=("torch", "transformers"))
-    misses = [
-        f"{key}: {c['verdict']}, named {', '.join(c['named']) or 'nothing'}" for key, c in done.items() if not right(c)
-    ]
-    (FOLDER / "misses.txt").write_text("\n".join(misses))
-    print("\nMisses:", *misses, sep="\n  ")
+        if case["kind"] == "listed" and case["truth"] != ["truncated_hidden"] and ratio is not None and ratio < SMALL:
+            case["truth"], case["kind"] = ["numerics"], "too small"
+    kinds = ("listed", "stacked", "healthy", "unlisted", "too small")
+    rows = [_row(kind, [c for c in done if c["kind"] == kind]) for kind in kinds]
+    misses = [_miss(c) for c in done if not right(c)]
+    if split == "report":
+        publish("faults", _title(done), rows, packages=("torch", "transformers"))
+        publish("faults-named", "What was named first, by the cause that was there.", _confusion(done), packages=())
+        publish("faults-missed", "Every case that was told wrong.", misses, packages=())
+    else:
+        print(*rows, *misses, sep="\n")
+    print(f"Parameters: {_parameters(done)}\nLedger: {_ledger(done)}")
 
 
 def right(case: dict[str, Any]) -> bool:
@@ -182,7 +249,7 @@ def right(case: dict[str, Any]) -> bool:
     if case["kind"] == "stacked":
         return all(any(_same(name, cause) for name in named) for cause in truth)
     if truth == ["numerics"]:
-        return not named and case["verdict"] in ("same", "numerics")
+        return not named and (case["kind"] == "too small" or case["verdict"] in ("same", "numerics"))
     if truth == [""]:
         return not named
     return bool(named) and _same(named[0], truth[0])
@@ -196,15 +263,16 @@ def _same(one: str, other: str) -> bool:
 def _row(kind: str, found: list[dict[str, Any]]) -> dict[str, Any]:
     """One line of the table."""
     what = {
-        "listed": "cause named first",
+        "listed": "its cause named first",
         "stacked": "both causes named",
         "healthy": "no name, `same` or `numerics`",
         "unlisted": "no name",
+        "too small": "no name",
     }
     hits = sum(map(right, found))
     share = binomtest(hits, len(found)).proportion_ci(method="wilson") if found else None
     return {
-        "runs": kind,
+        "runs": f"listed, gap below {SMALL:g} floors²" if kind == "too small" else kind,
         "what is right": what[kind],
         "right": f"{hits} of {len(found)}",
         "95 % interval": f"{share.low:.0%} to {share.high:.0%}" if share else "",
@@ -212,15 +280,68 @@ def _row(kind: str, found: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _title(done: dict[str, Any]) -> str:
+def _confusion(done: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """For every truth, how often which cause was named first."""
+    table: dict[str, Counter[str]] = defaultdict(Counter)
+    for case in done:
+        if case["kind"] in ("listed", "healthy", "unlisted", "too small"):
+            table[case["truth"][0] or "on no list"][next(iter(case["named"]), "none")] += 1
+    return [
+        {
+            "cause": truth,
+            "runs": sum(named.values()),
+            "named first": ", ".join(f"{n} {k}" for n, k in named.most_common()),
+        }
+        for truth, named in sorted(table.items())
+    ]
+
+
+def _miss(case: dict[str, Any]) -> dict[str, Any]:
+    """One case that was told wrong."""
+    return {
+        "case": case["key"],
+        "kind": case["kind"],
+        "verdict": case["verdict"],
+        "named": ", ".join(case["named"]) or "nothing",
+        "gap, floors²": round((case["gap"] or {}).get("ratio") or 0, 1),
+    }
+
+
+def _parameters(done: list[dict[str, Any]]) -> str:
+    """How far the estimated parameters are from the true ones."""
+    errors = [
+        abs(float(found["parameters"][name]) / value - 1)
+        for case in done
+        for name, value in case["expected"].items()
+        for found in case["findings"]
+        if name in found["parameters"] and found["cause"] in case["truth"]
+    ]
+    return f"median error {median(errors):.2%}, largest {max(errors):.2%}, of {len(errors)}" if errors else "none"
+
+
+def _ledger(done: list[dict[str, Any]]) -> str:
+    """How many rows of stacked pairs are near what the fault moves alone."""
+    alone = {c["key"]: f["nats"] for c in done if c["kind"] == "listed" for f in c["findings"][:1] if right(c)}
+    near = [
+        abs(found["nats"] / alone[key] - 1) <= NEAR
+        for case in done
+        if case["kind"] == "stacked"
+        for key, cause in zip(case["key"].split(" + "), case["truth"], strict=True)
+        for found in case["findings"]
+        if found["cause"] == cause and found["nats"] and alone.get(key)
+    ]
+    return f"{sum(near)} of {len(near)} rows of stacked pairs are within {NEAR:.0%} of the fault alone"
+
+
+def _title(done: list[dict[str, Any]]) -> str:
     """What was run."""
-    kinds = Counter(c["kind"] for c in done.values())
-    total = sum(1 for _ in cases())
+    kinds = Counter(c["kind"] for c in done)
     return (
-        f"Diagnosis of {len(done)} of {total} cases on SmolLM2-135M, bf16 on both sides, 16 × {TOKENS} tokens: "
-        f"{kinds['listed']} faults of the catalogue, {kinds['stacked']} stacked pairs, {kinds['healthy']} healthy, "
-        f"{kinds['unlisted']} faults on no list. The faults are made by plain transformers code; their gaps below "
-        f"{SMALL:g} floors² count as healthy."
+        f"Diagnosis of {len(done)} of {sum(1 for _ in cases())} cases on SmolLM2-135M, 16 × {TOKENS} tokens, bf16 "
+        f"unless said: {kinds['listed'] + kinds['too small']} runs with a fault of the catalogue (of which "
+        f"{kinds['too small']} move too little to tell from rounding), {kinds['stacked']} stacked pairs, "
+        f"{kinds['healthy']} healthy, {kinds['unlisted']} faults on no list. Parameters: {_parameters(done)}. "
+        f"Ledger: {_ledger(done)}."
     )
 
 

@@ -3,6 +3,7 @@
 Importing samepolicy below the hook checks every annotated shape and type of the package, in tests only.
 """
 
+import logging
 import os
 import re
 from collections.abc import Generator
@@ -33,6 +34,15 @@ HEAVY = r"(import|from) (torch|transformers|peft|trl|verl|vllm|httpx)\b"
 FULL_MODULE = re.compile(rf"^(pytestmark = .*\bpytest\.mark\.full\b|{HEAVY})", re.MULTILINE)
 GROUP = re.compile(r'^pytestmark = .*\bxdist_group\("([^"]+)"\)', re.MULTILINE)
 FULL_EXAMPLE = re.compile(rf"^\s*{HEAVY}|\b(hf|vllm):", re.MULTILINE)
+
+
+@pytest.fixture(autouse=True)
+def loggers_speak() -> None:
+    """What another package did to this one's loggers in an earlier test is undone."""
+    for name in [name for name in logging.root.manager.loggerDict if name.startswith("samepolicy")]:
+        logger = logging.getLogger(name)
+        logger.disabled, logger.propagate = False, True
+    logging.disable(logging.NOTSET)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -31,8 +31,17 @@ FAR = 20.0
 PROBE = 640
 """Prompt and response tokens that are scored to try a setting."""
 
+GLANCE = 160
+"""Of these, how many are scored first where a setting takes another forward."""
+
+CLOSE = 1.1
+"""Settings whose error at that first look is within this factor of the best are tried in full."""
+
+FORWARD = 2
+"""From this cost on, a setting takes another forward."""
+
 HELPS = 0.97
-"""A parameter is fitted sharply where it takes the error below this share of what it was."""
+"""A setting helps where it takes the error below this share of what it was."""
 
 LOGITS = 16_000_000
 """Logits kept to try settings of the head, in elements."""
@@ -181,19 +190,41 @@ class Evidence:
         chosen = np.arange(len(self.run)) if rows is None else rows
         return self._column(self._with(settings | Settings(**changes)), chosen)
 
-    def error(self, settings: Settings = DECLARED, **changes: Any) -> float:
-        """Mean absolute error of a prediction on the probe, nats; each token counts for at most `FAR`."""
-        return float(np.mean(self.errors(settings | Settings(**changes))))
+    @cached_property
+    def glance(self) -> Int[np.ndarray, " n"]:
+        """The tokens of the probe's responses that are furthest from what is known; dear settings are tried on them."""
+        rows, at = np.unique(self.row[self.probe], return_inverse=True)
+        size = np.bincount(at, self._errors(DECLARED, self.probe)) / np.bincount(at)
+        order = rows[np.argsort(-size, kind="stable")]
+        lengths = self.run.lengths[order] + (self.run["prompt_ids"].lengths[order] if "prompt_ids" in self.run else 0)
+        few = order[: max(int(np.searchsorted(np.cumsum(lengths), GLANCE, side="right")), 2)]
+        return self.probe[np.isin(self.row[self.probe], few)]
 
-    def errors(self, settings: Settings = DECLARED) -> Float[np.ndarray, " n"]:
-        """Absolute error of a prediction at each token of the probe, nats, at most `FAR`."""
-        whole = self._with(settings)
-        predicted = self._probed(whole)
+    def error(self, settings: Settings = DECLARED, **changes: Any) -> float:
+        """Mean absolute error of a prediction on the probe, nats; each token counts for at most `FAR`.
+
+        What takes another forward and does not help at the `glance` is not tried further: the error is taken to change
+        as it does there.
+        """
+        tried = settings | Settings(**changes)
+        if tried.cost >= FORWARD:
+            before, after = self._glanced(DECLARED), self._glanced(tried)
+            if after > HELPS * before > 0:
+                return self.error() * after / before
+        return float(self._errors(tried, self.probe).mean())
+
+    def _glanced(self, settings: Settings) -> float:
+        """Mean absolute error at the glance."""
+        return float(self._errors(settings, self.glance).mean())
+
+    def _errors(self, settings: Settings, tokens: np.ndarray) -> np.ndarray:
+        """Absolute error of a prediction at some tokens of the probe, nats, at most `FAR`."""
+        predicted = self._probed(self._with(settings), tokens)
         missing = ~np.isfinite(predicted)
         if missing.any():
-            predicted = np.where(missing, self._probed(self.known), predicted)
+            predicted = np.where(missing, self._probed(self.known, tokens), predicted)
         with np.errstate(invalid="ignore"):
-            found = np.abs(self.recorded[self.probe] - predicted)
+            found = np.abs(self.recorded[tokens] - predicted)
         return np.where(np.isnan(found), FAR, np.minimum(found, FAR))
 
     def gain(self, settings: Settings) -> float:
@@ -203,7 +234,10 @@ class Evidence:
 
     def best(self, candidates: Iterable[Settings]) -> Settings:
         """Of some settings the one that predicts the probe best; none is the neutral one."""
-        tried = [(self.error(one), i, one) for i, one in enumerate(candidates)]
+        first = [(self._glanced(one) if one.cost >= FORWARD else self.error(one), one) for one in candidates]
+        limit = min((error for error, _ in first), default=0.0) * CLOSE
+        close = [one for error, one in first if error <= limit]
+        tried = [(self.error(one), i, one) for i, one in enumerate(close)]
         return min(tried)[2] if tried else DECLARED
 
     def fit(self, make: Callable[[float], Settings], low: float, high: float, *, grid: int = 9) -> float:
@@ -306,17 +340,17 @@ class Evidence:
             found = step.apply(found, self.reference)
         return found
 
-    def _probed(self, settings: Settings) -> np.ndarray:
-        """A prediction at the probe; only the head of those rows runs where nothing else is changed."""
-        rows = np.unique(self.row[self.probe])
+    def _probed(self, settings: Settings, probe: np.ndarray) -> np.ndarray:
+        """A prediction at some tokens; only the head of those rows runs where nothing else is changed."""
+        rows = np.unique(self.row[probe])
         wider = any(len(step.needs(rows, self.reference)) > len(rows) for step in settings.arrays)
         if self.mode == "pair" or wider or settings == DECLARED:
-            return np.asarray(self._column(settings, rows)[self.probe])
+            return np.asarray(self._column(settings, rows)[probe])
         if not settings.arrays:
-            return self.reference.logp(self.side, settings, self.probe)
+            return self.reference.logp(self.side, settings, probe)
         tokens = np.flatnonzero(np.isin(self.row, rows))
         found = np.full(len(self.recorded), np.nan)
         found[tokens] = self.reference.logp(self.side, replace(settings, arrays=()), tokens)
         for step in settings.arrays:
             found = step.apply(found, self.reference)
-        return np.asarray(found[self.probe])
+        return np.asarray(found[probe])

@@ -9,7 +9,7 @@ from numpy.random import Generator
 
 from samepolicy.arrays import Ragged
 from samepolicy.causes.base import Cause, Rung, Undone
-from samepolicy.causes.evidence import Evidence
+from samepolicy.causes.evidence import FAR, Evidence
 from samepolicy.causes.making import TOKENS, toy, toy_run
 from samepolicy.causes.settings import Settings
 from samepolicy.engines.states import Forbidden
@@ -78,7 +78,7 @@ class ForbiddenTokens(Cause):
 def _missing(evidence: Evidence, mass: Float[np.ndarray, "n vocab"]) -> list[Forbidden]:
     """Ids and where they end, most telling first, chosen one by one by what they take off the absolute error."""
     tokens = evidence.probe
-    above = evidence.recorded[tokens] - evidence.base[tokens]
+    above = _above(evidence)
     place, end = evidence.position[tokens], _first_sampled(evidence, mass.shape[1])
     taken, start = np.zeros(len(tokens)), np.abs(above).sum()
     found: list[Forbidden] = []
@@ -95,6 +95,14 @@ def _missing(evidence: Evidence, mass: Float[np.ndarray, "n vocab"]) -> list[For
         identity = int(short[best])
         found.append(Forbidden((identity,), 0, last))
         taken = taken + mass[:, identity] * (place < (np.inf if last is None else last))
+    return found
+
+
+def _above(evidence: Evidence) -> Float[np.ndarray, " n"]:
+    """How far what was recorded at the probe lies above the prediction, at most `FAR`; 0 where either is no number."""
+    with np.errstate(invalid="ignore"):
+        above = evidence.residual[evidence.probe]
+    found: np.ndarray = np.where(np.isnan(above), 0.0, np.clip(above, -FAR, FAR))
     return found
 
 
@@ -146,7 +154,7 @@ def _forbidding(found: list[Forbidden]) -> Undone:
 def _biased(evidence: Evidence, mass: Float[np.ndarray, "n vocab"]) -> Iterator[Undone]:
     """One id whose logit is raised or lowered: the best pair of id and bias on a grid, then fitted."""
     tokens = evidence.probe
-    above = evidence.recorded[tokens] - evidence.base[tokens]
+    above = _above(evidence)
     ids = evidence.run["response_ids"].values[tokens].astype(np.int64)
     least, identity = HELPS * np.abs(above).sum(), -1
     for one in np.flatnonzero(np.bincount(ids) >= NEVER).tolist():

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -91,34 +92,38 @@ COMMAND = [
 
 
 @pytest.fixture
-def slow() -> Iterator[tuple[str, list[int]]]:
-    """A vLLM stand-in that needs a moment for each response; gives its address and counts what it was asked."""
+def halting() -> Iterator[tuple[str, list[int], Event]]:
+    """A vLLM stand-in that halts after six responses until it is told; its address, and what it was asked."""
     asked: list[int] = []
+    go_on = Event()
 
     def answer(path: str, body: dict[str, Any], _: dict[str, str]) -> Any:
         if path == "/v1/completions" and body["max_tokens"] == 6:
             asked.append(1)
-            time.sleep(0.1)
+            if len(asked) > 6:
+                go_on.wait(60)
         return KINDS["vllm"](TOY, path, body)
 
     with serving(answer) as url:
-        yield url, asked
+        yield url, asked, go_on
+        go_on.set()
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_a_run_that_was_killed_goes_on_where_it_stopped(
-    slow: tuple[str, list[int]], tmp_path: Path, how: signal.Signals
+    halting: tuple[str, list[int], Event], tmp_path: Path, how: signal.Signals
 ):
-    url, asked = slow
+    url, asked, go_on = halting
     out = tmp_path / "new" / "run"
     (tmp_path / "prompts.txt").write_text("".join(f"{i}\n" for i in range(16)))
     command = [*COMMAND, "--rollout", url, "--out", str(out), "--prompts", str(tmp_path / "prompts.txt")]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     for _ in range(600):
-        if len(asked) >= 6:
+        if len(asked) >= 8:
             break
         time.sleep(0.05)
     process.send_signal(how)
+    go_on.set()
     process.wait(20)
     before = len(asked)
     assert before < 14, "what waited was sent all the same"
