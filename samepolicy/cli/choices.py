@@ -1,5 +1,6 @@
 """Which responses of a run a command takes, said in the same words everywhere."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -28,6 +29,31 @@ Reasons = Annotated[
 ]
 SkipBad = Annotated[
     bool, typer.Option("--skip-bad", help="Leave out files that cannot be read; they are named and counted.")
+]
+
+SPREAD = "Large runs"
+"""Where help lists what is about how a run is read."""
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        min=1, rich_help_panel=SPREAD, help="Processes, one core each; as many as the run is worth unless given."
+    ),
+]
+
+Resume = Annotated[
+    Path | None,
+    typer.Option(rich_help_panel=SPREAD, help="A file that keeps what is measured, to go on from if interrupted."),
+]
+Sample = Annotated[
+    int | None,
+    typer.Option(
+        "--sample",
+        min=0,
+        metavar="N",
+        rich_help_panel=SPREAD,
+        help="Judge N responses drawn by chance, and only measure the others; 0 judges all. Unless given, 4,096 are "
+        "drawn of a run of more than 4 million tokens, and any other is judged as a whole.",
+    ),
 ]
 
 

@@ -89,6 +89,8 @@ def command(
     samples: choices.Samples = None,
     finish_reason: choices.Reasons = None,
     skip_bad: choices.SkipBad = False,
+    workers: choices.Workers = None,
+    resume: choices.Resume = None,
     plots: Annotated[Path | None, typer.Option(help="A new .html file to write the figures to.")] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Show the responses that lose most one by one, with what is known of them.")
@@ -97,13 +99,12 @@ def command(
 ) -> None:
     """Say what each correction would do to a recorded batch, and which one to take.
 
-    Without --with and --from every correction that has a name is tried. Needs no model; a run folder is read part by
-    part, so it may be larger than memory.
+    Without --with and --from every correction that has a name is tried. Needs no model; a run folder is read shard by
+    shard on all cores, so it may be larger than memory. The numbers do not depend on how the work is spread.
     """
-    from samepolicy.records.stream import stream
+    from samepolicy.fleet import plan_of
     from samepolicy.report import whatif as view
-    from samepolicy.whatif import whatif
-    from samepolicy.whatif.part import LOADED
+    from samepolicy.whatif.gathered import Gather
 
     del with_, threshold, sweep, from_  # CLASS has taken them out of the command line, since their order matters
     _refuse(plots)
@@ -112,12 +113,12 @@ def command(
     sweeps = [one.name for one in asked if one.sweep] or (["tis", "mis"] if plots else [])
     skipped = Skipped() if skip_bad else None
     with output.progress(quiet=as_json) as tell:
-        tell(f"correcting {run}", 0, 1)
-        asks = choices.where(steps, samples, finish_reason)
-        chosen: dict[str, Any] = {f: getattr(asks, f) for f in ("steps", "samples", "finish_reasons")}
-        found = whatif(
-            stream(run, columns=LOADED, on_bad=skipped, **chosen), rules or None, sweeps=sweeps, divide_by=divide_by
-        )
+        tell(f"looking at {run}", 0, 1)
+        gather = Gather(tuple(rules) or None, tuple(sweeps))
+        chosen = choices.where(steps, samples, finish_reason)
+        plan = plan_of(run, where=chosen, on_bad=skipped, also=(gather,))
+        all_of_it = plan.run(plan.way(workers), tell=tell, resume=resume)
+        found = all_of_it.also[0].result(all_of_it.summary, divide_by)
     if plots is not None:
         from samepolicy.report.figures import page
 

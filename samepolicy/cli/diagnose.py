@@ -7,7 +7,8 @@ from typing import Annotated, Any, ClassVar
 
 import typer
 
-from samepolicy.cli import engines, folders, options, output
+from samepolicy.cli import choices, engines, folders, large, options, output
+from samepolicy.cli.skipped import Skipped
 from samepolicy.errors import InputError
 
 EPILOG = engines.EPILOG.format(how="--NAME or --trainer-NAME")
@@ -37,6 +38,13 @@ def command(
     ] = None,
     device: options.Device = None,
     trust_remote_code: options.Trust = False,
+    steps: choices.Steps = None,
+    samples: choices.Samples = None,
+    finish_reason: choices.Reasons = None,
+    skip_bad: choices.SkipBad = False,
+    workers: choices.Workers = None,
+    resume: choices.Resume = None,
+    sample: choices.Sample = None,
     out: options.Out = None,
     everything: options.Everything = False,
     as_json: options.AsJson = False,
@@ -45,26 +53,31 @@ def command(
 
     With the trainer's model, its log-probs are scored where the run has none, and so is what tells how large rounding
     is on these tokens; and the run is scored again under other settings until the gap closes, which names the cause.
+    Of a large run the metrics are of all responses, and verdict, causes and scores are of a sample, which is said.
     """
     from samepolicy.diagnose import diagnose
     from samepolicy.engines.base import engine
-    from samepolicy.records.store import read, write
+    from samepolicy.records.store import write
     from samepolicy.report import data, text
 
     folders.refuse(out)
-    recorded = read(run)
+    skipped = Skipped() if skip_bad else None
+    asked = large.Asked(run, choices.where(steps, samples, finish_reason), sample, workers, skipped, resume)
     earlier = kept(checkpoints or (), trainer)
     shared = {"device": device, "trust_remote_code": trust_remote_code}
     chosen = engines.choices("trainer", dtype=trainer_dtype, **shared)
     if trainer is None and (chosen or earlier):
         raise InputError("Options of an engine, and checkpoints, need an engine; give --trainer as kind:path.")
     with output.progress(quiet=as_json) as tell:
+        recorded, drawn = asked.load(tell)
         tell(f"loading {trainer}", 0, 1)
         loaded = engine(trainer, **chosen) if trainer else None
-        found = diagnose(recorded, trainer=loaded, checkpoints=earlier, progress=tell)
+        judged = diagnose(recorded, trainer=loaded, checkpoints=earlier, progress=tell)
     if out is not None:
-        write(found.run, out)
-    output.show(text.diagnosis(found, everything=everything), data.of_diagnosis(found), as_json=as_json)
+        write(judged.run, out)
+    found = data.of_all(judged, drawn) if drawn else judged
+    value = data.of_diagnosis(found, drawn) | ({"skipped": skipped.sentences} if skipped else {})
+    output.show(text.diagnosis(found, drawn, everything=everything), value, as_json=as_json)
     raise typer.Exit(found.exit_code)
 
 

@@ -6,15 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from samepolicy.cli import choices, options, output
+from samepolicy.cli.choices import SPREAD
 from samepolicy.cli.skipped import Skipped
 from samepolicy.errors import InputError
 
 if TYPE_CHECKING:
     from samepolicy.fleet import Measured, Plan, Way
     from samepolicy.health import Reading
-
-SPREAD = "Large runs"
-"""Where help lists what is about how a run is read."""
 
 Runs = Annotated[
     list[Path],
@@ -25,19 +23,9 @@ By = Annotated[
     typer.Option(help="Measure groups apart, too: by step, position, probability, turn, version, finish_reason, …"),
 ]
 Names = Annotated[str, typer.Option(help="A framework whose own keys to give beside, such as verl.")]
-Workers = Annotated[
-    int | None,
-    typer.Option(
-        min=1, rich_help_panel=SPREAD, help="Processes, one core each; as many as the run is worth unless given."
-    ),
-]
 On = Annotated[
     Literal["ray"] | None,
     typer.Option("--on", rich_help_panel=SPREAD, help="Measure on a Ray cluster: that of RAY_ADDRESS, or a local one."),
-]
-Resume = Annotated[
-    Path | None,
-    typer.Option(rich_help_panel=SPREAD, help="A file that keeps what is measured, to go on from if interrupted."),
 ]
 
 
@@ -49,9 +37,9 @@ def command(
     samples: choices.Samples = None,
     finish_reason: choices.Reasons = None,
     skip_bad: choices.SkipBad = False,
-    workers: Workers = None,
+    workers: choices.Workers = None,
     on: On = None,
-    resume: Resume = None,
+    resume: choices.Resume = None,
     everything: options.Everything = False,
     as_json: options.AsJson = False,
 ) -> None:
@@ -84,9 +72,7 @@ def _way(plan: "Plan", workers: int | None, on: str | None) -> "Way":
         from samepolicy.integrations.ray import cluster
 
         return cluster(workers)
-    from samepolicy.fleet import processes
-
-    return plan.usual_way() if workers is None else processes(workers)
+    return plan.way(workers)
 
 
 def _readings(found: "Measured") -> "tuple[Reading, ...]":

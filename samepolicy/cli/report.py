@@ -1,16 +1,20 @@
 """`samepolicy report`."""
 
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
-from samepolicy.cli import engines, options, output
+from samepolicy.cli import choices, engines, large, options, output
+from samepolicy.cli.skipped import Skipped
 from samepolicy.errors import InputError
 
 if TYPE_CHECKING:
     from samepolicy.diagnose import Diagnosis
-    from samepolicy.records.run import Run
+    from samepolicy.engines.base import Engine
+    from samepolicy.fleet import Plan, Sample
+    from samepolicy.report.whole import Whole
     from samepolicy.whatif import WhatIf
 
 EPILOG = engines.EPILOG.format(how="--NAME or --trainer-NAME")
@@ -44,14 +48,21 @@ def command(
     trainer_dtype: Annotated[str | None, typer.Option(help="The trainer's dtype, such as bfloat16.")] = None,
     device: options.Device = None,
     trust_remote_code: options.Trust = False,
+    steps: choices.Steps = None,
+    samples: choices.Samples = None,
+    finish_reason: choices.Reasons = None,
+    skip_bad: choices.SkipBad = False,
+    workers: choices.Workers = None,
+    resume: choices.Resume = None,
+    sample: choices.Sample = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Show a recorded run from its verdict down to each token, as one HTML file that opens without a network.
 
     A Markdown summary and JUnit tests say the same to a pull request and to a continuous integration. The status is
-    that of `diagnose`.
+    that of `diagnose`. Of a large run everything that is counted is of all responses, and the worst and a sample are
+    shown one by one.
     """
-    from samepolicy.records.store import read
     from samepolicy.report import ci, data, html, pieces
 
     _refuse(out, html.MARK)
@@ -59,50 +70,92 @@ def command(
     _refuse(markdown if str(markdown) != "-" else None, ci.MARKS["markdown"])
     known = pieces.pieces_of(tokenizer) if tokenizer is not None else None
     chosen = engines.choices("trainer", dtype=trainer_dtype, device=device, trust_remote_code=trust_remote_code)
+    if trainer is None and chosen:
+        raise InputError("Options of an engine need an engine; give --trainer as kind:path.")
+    skipped = Skipped() if skip_bad else None
+    asked = large.Asked(run, choices.where(steps, samples, finish_reason), sample, workers, skipped, resume)
     with output.progress(quiet=as_json) as tell:
-        found, whatif = _judged(read(run), trainer, chosen, tell)
+        made = _judged(asked, trainer, chosen, tell)
         tell("writing the report", 0, 1)
-        value: dict[str, Any] = {}
+        value: dict[str, Any] = {"skipped": skipped.sentences} if skipped else {}
         if out is not None or as_json:
-            value = data.of_report(found, whatif=whatif, pieces=known, title=run.resolve().name, budget=tokens)
+            value |= data.of_report(
+                made.found,
+                whatif=made.whatif,
+                pieces=known,
+                title=run.resolve().name,
+                budget=tokens,
+                whole=made.whole,
+                drawn=made.drawn,
+            )
         if out is not None:
             html.write(html.render(value), out)
-    _others(found, markdown, junit)
-    _say(found, value, as_json=as_json, quiet=str(markdown) == "-", out=out)
-    raise typer.Exit(found.exit_code)
+    _others(data.of_diagnosis(made.found, made.drawn), markdown, junit)
+    _say(made, value, as_json=as_json, quiet=str(markdown) == "-", out=out)
+    raise typer.Exit(made.found.exit_code)
 
 
-def _judged(
-    run: "Run", trainer: str | None, chosen: dict[str, Any], tell: output.Tell
-) -> "tuple[Diagnosis, WhatIf | None]":
+@dataclass(frozen=True)
+class _Judged:
+    """The verdict with what stands beside it on a page."""
+
+    found: "Diagnosis"
+    whatif: "WhatIf | None" = None
+    whole: "Whole | None" = None
+    drawn: "Sample | None" = None
+
+
+def _judged(asked: large.Asked, trainer: str | None, chosen: dict[str, Any], tell: output.Tell) -> _Judged:
     """The verdict, with causes where a trainer is at hand, and what corrections would do."""
     from samepolicy.engines.base import engine
     from samepolicy.report import data
 
-    if trainer is None and chosen:
-        raise InputError("Options of an engine need an engine; give --trainer as kind:path.")
+    tell(f"looking at {asked.path}", 0, 1)
+    plan = asked.plan()
+    if asked.sampled(plan):
+        return _streamed(asked, plan, engine(trainer, **chosen) if trainer else None, tell)
+    run = asked.read(plan)
     tell("judging", 0, 1)
-    return data.judged(run, trainer=engine(trainer, **chosen) if trainer else None, progress=tell)
+    return _Judged(*data.judged(run, trainer=engine(trainer, **chosen) if trainer else None, progress=tell))
 
 
-def _others(found: "Diagnosis", markdown: Path | None, junit: Path | None) -> None:
+def _streamed(asked: large.Asked, plan: "Plan", trainer: "Engine | None", tell: output.Tell) -> _Judged:
+    """The same of a run that is streamed: the verdict of a sample, everything that is counted of all."""
+    from samepolicy.diagnose import diagnose
+    from samepolicy.report import data, whole
+
+    assert plan.source is not None
+    columns = plan.source.columns
+    plan = plan.asking(*whole.asked(columns), by="step" if "step" in columns else None)
+    drawn = asked.draw(plan, tell)
+    found = diagnose(drawn.run, trainer=trainer, progress=tell)
+    if drawn.drawn.metrics != "all":
+        return _Judged(found, drawn=drawn)
+    all_of_it = whole.whole(plan, plan.way(asked.workers), drawn, tell)
+    if trainer is not None:  # what it scored is seen on the sample alone
+        all_of_it = replace(all_of_it, run=found.run, numbers=sorted(drawn.numbers.tolist()))
+    return _Judged(data.of_all(found, drawn), all_of_it.whatif, all_of_it, drawn)
+
+
+def _others(value: dict[str, Any], markdown: Path | None, junit: Path | None) -> None:
     """Write what else was asked for."""
     from samepolicy.report import ci
 
     if junit is not None:
-        junit.write_text(ci.junit(found.as_dict()), encoding="utf-8", errors="replace")
+        junit.write_text(ci.junit(value), encoding="utf-8", errors="replace")
     if markdown is not None and str(markdown) == "-":
-        output.line(ci.markdown(found.as_dict()).rstrip("\n"))
+        output.line(ci.markdown(value).rstrip("\n"))
     elif markdown is not None:
-        markdown.write_text(ci.markdown(found.as_dict()), encoding="utf-8", errors="replace")
+        markdown.write_text(ci.markdown(value), encoding="utf-8", errors="replace")
 
 
-def _say(found: "Diagnosis", value: dict[str, Any], *, as_json: bool, quiet: bool, out: Path | None) -> None:
+def _say(made: _Judged, value: dict[str, Any], *, as_json: bool, quiet: bool, out: Path | None) -> None:
     """The verdict in a terminal, and where the report is."""
     from rich.text import Text
 
     if as_json or not quiet:
-        view = Text.assemble((f"{found.verdict}: ", "bold"), found.sentence, f"\n{found.next}")
+        found, drawn = made.found, f"\nSample: {made.drawn.drawn}." if made.drawn else ""
+        view = Text.assemble((f"{found.verdict}: ", "bold"), found.sentence, drawn, f"\n{found.next}")
         output.show(view, value, as_json=as_json)
     if out is not None:
         output.note(f"The report is in {out}.")

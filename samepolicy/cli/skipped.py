@@ -11,6 +11,8 @@ class Skipped:
         self.sentences: list[str] = []
 
     def __call__(self, error: CorruptFileError) -> None:
-        """Note one file."""
+        """Note one file, once however often it is met."""
+        if str(error) in self.sentences:
+            return
         self.sentences.append(str(error))
         output.note(f"Skipped ({len(self.sentences)}): {error}")

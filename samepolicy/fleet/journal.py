@@ -13,6 +13,7 @@ import numpy as np
 
 from samepolicy.blocks import Counts
 from samepolicy.errors import InputError
+from samepolicy.fleet.kept import pack, unpack
 from samepolicy.fleet.measured import Measured, Task
 from samepolicy.metrics import all_metrics
 from samepolicy.records.places import Place
@@ -50,7 +51,7 @@ class Journal:
             content = json.loads(self.file.read_bytes())
             known = content["format"] == FORMAT
             nodes = [((int(n["level"]), int(n["number"])), _measured(n)) for n in content["nodes"]]
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, ImportError, RecursionError) as error:
             raise InputError(f"{self.file} is no file that --resume wrote; give a new file name.") from error
         if not known or content.get("what") != self.what:
             raise InputError(
@@ -75,6 +76,7 @@ def identity(task: Task, shards: tuple[Shard, ...]) -> str:
     made = blake2b(digest_size=16)
     metrics = [(name, [s.__name__ for s in m.statistics]) for name, m in all_metrics().items()]
     made.update(repr((task.by, task.names, task.skip_bad, metrics)).encode())
+    made.update(repr((task.also, task.measured)).encode() if task.also else b"")
     sizes = {place: _stamp(place) for place in dict.fromkeys(shard.piece.place for shard in shards)}
     for shard in shards:
         made.update(repr((shard.piece.place.text, sizes[shard.piece.place], shard.groups)).encode())
@@ -98,6 +100,7 @@ def _json(found: Measured) -> dict[str, Any]:
         "groups": {label: _of_summary(group) for label, group in found.groups.items()},
         "dtypes": sorted(found.dtypes, key=repr),
         "skipped": found.skipped,
+        "also": pack(found.also),
     }
 
 
@@ -105,7 +108,8 @@ def _measured(value: Mapping[str, Any]) -> Measured:
     """The inverse of `_json`."""
     groups = {label: _summary(group) for label, group in value["groups"].items()}
     dtypes = frozenset((rollout, trainer) for rollout, trainer in value["dtypes"])
-    return Measured(_summary(value["summary"]), groups, dtypes, tuple(value["skipped"]))
+    skipped, also = tuple(value["skipped"]), unpack(value.get("also", {"tuple": []}))
+    return Measured(_summary(value["summary"]), groups, dtypes, skipped, also)
 
 
 def _of_summary(summary: Summary) -> dict[str, Any]:

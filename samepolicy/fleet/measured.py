@@ -1,10 +1,8 @@
 """What a shard comes to, ready to merge with others', and the task that finds it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import reduce
-from operator import add
-from typing import Self
+from typing import Any, Protocol, Self
 
 from samepolicy.errors import CorruptFileError
 from samepolicy.grouping import measure_by
@@ -18,6 +16,17 @@ from samepolicy.records.where import Where
 from samepolicy.summary import Summary, measure
 
 
+class Also(Protocol):
+    """Something to do with each run of a shard beside measuring it; small enough to be sent along."""
+
+    @property
+    def columns(self) -> Collection[str]:
+        """Names of the columns that it looks at."""
+
+    def __call__(self, run: Run, first: int) -> Any:
+        """What a run comes to, as something that adds up with `+`; `first` is its first response's number among all."""
+
+
 @dataclass(frozen=True)
 class Measured:
     """What some shards of a run come to; `+` is that of both together.
@@ -27,6 +36,7 @@ class Measured:
         groups: for each label a summary of its own, where groups were asked for.
         dtypes: what was declared, (rollout, trainer) each; one pair where all declare the same.
         skipped: a sentence about each file that was left out because it cannot be read.
+        also: what else was asked for, see `Task`; empty where there is nothing yet.
 
     >>> (Measured() + Measured()).summary.counts.tokens
     0
@@ -36,14 +46,20 @@ class Measured:
     groups: Mapping[str, Summary] = field(default_factory=dict)
     dtypes: frozenset[tuple[str | None, str | None]] = frozenset()
     skipped: tuple[str, ...] = ()
+    also: tuple[Any, ...] = ()
 
     def __add__(self, other: Self) -> Self:
         """Both together."""
         labels = {**self.groups, **other.groups}
         nothing = Summary.empty()
         groups = {label: self.groups.get(label, nothing) + other.groups.get(label, nothing) for label in labels}
+        pairs = zip(self.also, other.also, strict=True) if self.also and other.also else ()
         return type(self)(
-            self.summary + other.summary, groups, self.dtypes | other.dtypes, self.skipped + other.skipped
+            self.summary + other.summary,
+            groups,
+            self.dtypes | other.dtypes,
+            self.skipped + other.skipped,
+            tuple(a + b for a, b in pairs) or self.also or other.also,
         )
 
 
@@ -58,6 +74,8 @@ class Task:
         by: what groups to measure apart, too.
         names: a framework whose own definitions are measured too.
         skip_bad: leave a file out that cannot be read.
+        also: what else to do with each run that is measured.
+        measured: measure it at all; otherwise only `also` is done.
     """
 
     place: Place
@@ -66,6 +84,8 @@ class Task:
     by: str | None = None
     names: str = "samepolicy"
     skip_bad: bool = False
+    also: tuple[Also, ...] = ()
+    measured: bool = True
 
     def __call__(self, shard: Shard) -> Measured:
         """Measure one shard; a file that cannot be read adds nothing but its sentence, if that is allowed.
@@ -75,8 +95,10 @@ class Task:
             MissingColumnError: the run lacks a column.
         """
         skipped: list[CorruptFileError] = []
+        found, first = Measured(), shard.first
         try:
-            found = reduce(add, map(self._measure, self._runs(shard, skipped)), Measured())
+            for run in self._runs(shard, skipped):
+                found, first = found + self._measure(run, first), first + len(run)
         except CorruptFileError as error:
             if not self.skip_bad:
                 raise
@@ -91,8 +113,11 @@ class Task:
         chosen = {name: getattr(self.where, name) for name in ("steps", "samples", "finish_reasons")}
         yield read(self.place.text, on_bad=skipped.append if self.skip_bad else None, **chosen)
 
-    def _measure(self, run: Run) -> Measured:
-        """What one run comes to."""
-        groups = measure_by(run, self.by, names=self.names) if self.by else {}
+    def _measure(self, run: Run, first: int) -> Measured:
+        """What one run comes to, whose first response has this number."""
+        also = tuple(do(run, first) for do in self.also)
         dtypes = frozenset({(dtype_of(run.rollout), dtype_of(run.trainer))})
-        return Measured(measure(run, names=self.names), groups, dtypes)
+        if not self.measured:
+            return Measured(dtypes=dtypes, also=also)
+        groups = measure_by(run, self.by, names=self.names) if self.by else {}
+        return Measured(measure(run, names=self.names), groups, dtypes, also=also)

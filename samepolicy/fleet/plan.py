@@ -10,12 +10,12 @@ from typing import TypeAlias
 
 from samepolicy.errors import CorruptFileError
 from samepolicy.fleet.journal import Journal, identity
-from samepolicy.fleet.measured import Measured, Task
+from samepolicy.fleet.measured import Also, Measured, Task
 from samepolicy.fleet.tree import Tree
 from samepolicy.fleet.ways import Way, cores, in_turn, processes
 from samepolicy.records.places import Place
 from samepolicy.records.shards import Shard, cut
-from samepolicy.records.source import OnBad, Piece, is_run, open_source
+from samepolicy.records.source import OnBad, Piece, Source, is_run, open_source
 from samepolicy.records.where import EVERYTHING, Where
 from samepolicy.summary import MEASURED
 
@@ -38,11 +38,14 @@ class Plan:
         task: measures a shard.
         shards: all of them, in order.
         on_bad: called with the error of each file that is left out.
+        source: the run folder with its pieces, by which responses are numbered, and all of its columns; None for a dump
+            of another program.
     """
 
     task: Task
     shards: tuple[Shard, ...]
     on_bad: OnBad | None = None
+    source: Source | None = None
 
     def run(self, way: Way, *, tell: Tell | None = None, resume: Path | None = None) -> Measured:
         """Measure every shard, and merge: the same numbers to the last bit by whatever way, in whatever order.
@@ -77,11 +80,29 @@ class Plan:
             journal.close()
         return _checked(tree.total(), self)
 
+    def asking(self, *also: Also, by: str | None = None, measured: bool = True) -> "Plan":
+        """A plan over the same shards that asks for other things, and reads the columns that these take.
+
+        Args:
+            *also: what else to do with each run on the way.
+            by: what groups to measure apart, too.
+            measured: measure the runs at all.
+        """
+        columns = {name for one in also for name in one.columns}
+        if measured:
+            columns |= {*MEASURED, *_BEHIND.get(by or "", (by,) if by else ())}
+        source = self.task.source and self.task.source.narrowed(columns)
+        return replace(self, task=replace(self.task, source=source, also=also, by=by, measured=measured))
+
     def _say(self, sentences: Iterable[str]) -> None:
         """Tell of files that were left out."""
         for sentence in sentences:
             if self.on_bad:
                 self.on_bad(CorruptFileError(sentence))
+
+    def way(self, workers: int | None) -> Way:
+        """So many processes; None is the usual way."""
+        return self.usual_way() if workers is None else processes(workers)
 
     def usual_way(self) -> Way:
         """In this process where the run is small, else in as many as it has cores or is worth."""
@@ -101,6 +122,7 @@ def plan_of(
     names: str = "samepolicy",
     where: Where = EVERYTHING,
     on_bad: OnBad | None = None,
+    also: tuple[Also, ...] = (),
 ) -> Plan:
     """Look at a run folder, and cut it into shards; a dump of another program is one.
 
@@ -111,6 +133,7 @@ def plan_of(
         where: which responses.
         on_bad: called with the error of each file that cannot be read and is left out as a whole; None raises the
             first.
+        also: what else to do with each run on the way.
 
     Raises:
         InputError: there is nothing, or nothing that was asked for.
@@ -118,11 +141,10 @@ def plan_of(
     """
     place, skip = Place.of(path), on_bad is not None
     if not is_run(place):
-        return Plan(Task(place, None, where, by, names, skip), (Shard(Piece(place, None, 0)),), on_bad)
-    columns = {*MEASURED, *_BEHIND.get(by or "", (by,) if by else ())}
-    source = open_source(place, columns=columns, where=where, on_bad=on_bad)
-    shards = cut(source, whole=skip)
-    return Plan(Task(place, replace(source, pieces=()), where, by, names, skip), shards, on_bad)
+        return Plan(Task(place, None, where, by, names, skip, also), (Shard(Piece(place, None, 0)),), on_bad)
+    source = open_source(place, where=where, on_bad=on_bad)
+    task = Task(place, replace(source, pieces=()), where, names=names, skip_bad=skip)
+    return Plan(task, cut(source, whole=skip), on_bad, source).asking(*also, by=by)
 
 
 def measure_files(
@@ -158,7 +180,7 @@ def measure_files(
     256
     """
     plan = plan_of(path, by=by, names=names, where=where, on_bad=on_bad)
-    return plan.run(plan.usual_way() if workers is None else processes(workers))
+    return plan.run(plan.way(workers))
 
 
 def _checked(found: Measured, plan: Plan) -> Measured:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from samepolicy.records import arrow
@@ -24,10 +25,12 @@ class Shard:
     Attributes:
         piece: the file, and which of its rows count.
         groups: the row groups to read; None for all.
+        first: number of its first response among all that count and were asked for.
     """
 
     piece: Piece
     groups: tuple[int, ...] | None = None
+    first: int = 0
 
     def __str__(self) -> str:
         """The file, and which part of it."""
@@ -48,20 +51,22 @@ def cut(source: Source, *, whole: bool = False) -> tuple[Shard, ...]:
     Raises:
         CorruptFileError: a file is truncated or damaged.
     """
+    firsts = accumulate((piece.responses for piece in source.pieces), initial=0)
     if whole or len(source.pieces) >= MANY:
-        return tuple(Shard(piece) for piece in source.pieces)
-    return tuple(shard for piece in source.pieces for shard in _cut(piece))
+        return tuple(Shard(piece, first=first) for piece, first in zip(source.pieces, firsts, strict=False))
+    return tuple(s for piece, first in zip(source.pieces, firsts, strict=False) for s in _cut(piece, first))
 
 
-def _cut(piece: Piece) -> list[Shard]:
-    """The shards of one file."""
+def _cut(piece: Piece, first: int) -> list[Shard]:
+    """The shards of one file, whose first response has this number."""
     if piece.rows is not None:
-        return [Shard(piece)]
+        return [Shard(piece, first=first)]
     with opened(piece.place) as (file, _):
-        groups = range(file.metadata.num_row_groups)
-    if len(groups) <= GROUPS:
-        return [Shard(piece)]
-    return [Shard(piece, tuple(groups[first : first + GROUPS])) for first in groups[::GROUPS]]
+        rows = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
+    if len(rows) <= GROUPS:
+        return [Shard(piece, first=first)]
+    firsts, groups = list(accumulate(rows, initial=first)), range(len(rows))
+    return [Shard(piece, tuple(groups[g : g + GROUPS]), firsts[g]) for g in groups[::GROUPS]]
 
 
 def batches(source: Source, shard: Shard) -> Iterator[Run]:

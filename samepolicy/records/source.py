@@ -5,7 +5,7 @@ Pieces are small and can be sent to other processes; whoever has one loads its r
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -36,11 +36,13 @@ class Piece:
         place: the part's file.
         rows: which of its rows, bool [rows]; None for all.
         responses: how many these are.
+        values: how many values the longest of their columns has, about; 0 where that was not looked at.
     """
 
     place: Place
     rows: np.ndarray | None = field(repr=False)
     responses: int
+    values: int = 0
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,7 @@ class Source:
         pieces: what is to be read, in order.
         columns: names of the columns that any of the parts has.
         needed: those to load.
+        names: the columns of each part; each set of them once.
     """
 
     place: Place
@@ -60,6 +63,17 @@ class Source:
     pieces: tuple[Piece, ...]
     columns: frozenset[str]
     needed: frozenset[str]
+    names: frozenset[frozenset[str]] = field(default=frozenset(), repr=False)
+
+    def narrowed(self, columns: Iterable[str] | None) -> "Source":
+        """The same folder with other columns to load, None for all; see `open_source`."""
+        wanted = self.columns if columns is None else self.columns & {*columns}
+        return replace(self, needed=frozenset(needed_columns(wanted, [*self.names])))
+
+    @property
+    def values(self) -> int:
+        """How many values the longest column of all pieces has, about: a measure of what reading them takes."""
+        return sum(piece.values for piece in self.pieces)
 
     def load(self, piece: Piece) -> Run:
         """The rows of one piece, as its file has them.
@@ -128,10 +142,9 @@ def open_source(
     if where.columns and not any(piece.responses for piece in pieces):
         raise _nothing(place, listed, where)
     _say_missing(place, looked, where)
-    names = [found.names for _, found in looked]
+    names = frozenset(frozenset(found.names) for _, found in looked)
     anywhere = frozenset(name for part in names for name in part)
-    needed = needed_columns(anywhere if columns is None else anywhere & {*columns}, names)
-    return Source(place, about, tuple(pieces), anywhere, frozenset(needed))
+    return Source(place, about, tuple(pieces), anywhere, anywhere, names).narrowed(columns)
 
 
 def needed_columns(wanted: Iterable[str], names: Sequence[Collection[str]]) -> set[str]:
@@ -148,7 +161,9 @@ def needed_columns(wanted: Iterable[str], names: Sequence[Collection[str]]) -> s
         needed |= {"response_ids", "trainer_response_ids"}
     for part in names:
         if not needed <= {*part}:
-            rulers = [name for name in part if name in COLUMNS and COLUMNS[name].kind == "token"] or list(part)
+            rulers = [name for name in sorted(part) if name in COLUMNS and COLUMNS[name].kind == "token"] or sorted(
+                part
+            )
             needed |= {"response_ids"} if "response_ids" in rulers else {*rulers[:1]}
     return needed
 
@@ -184,7 +199,8 @@ def _pieces(places: Sequence[Place], indices: Sequence[Index], where: Where) -> 
         kept = np.logical_and.reduce(rows) if rows else None
         count = found.rows if kept is None else int(kept.sum())
         if count or not rows:
-            pieces.append(Piece(places[i], None if kept is None or kept.all() else kept, count))
+            values = found.values * count // max(found.rows, 1)
+            pieces.append(Piece(places[i], None if kept is None or kept.all() else kept, count, values))
     return pieces
 
 

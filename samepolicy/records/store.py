@@ -108,7 +108,7 @@ def read(
     where = Where.of(steps=steps, samples=samples, finish_reasons=finish_reasons)
     if is_run(place):
         source = open_source(place, columns=wanted, where=where, on_bad=on_bad)
-        run = _concat(source, on_bad)
+        run = load(source, on_bad=on_bad)
     else:
         run = where.select(_imported(place, on_bad))
     if wanted is None:
@@ -119,8 +119,16 @@ def read(
     return run.without(*set(run.columns) - needed_columns(wanted, [list(run.columns)]))
 
 
-def _concat(source: Source, on_bad: OnBad | None) -> Run:
-    """All pieces of a run folder, one after another."""
+def load(source: Source, *, on_bad: OnBad | None = None) -> Run:
+    """All pieces of an opened run folder, one after another.
+
+    Args:
+        source: the folder, with the columns to load.
+        on_bad: called with the error of each file that is left out because it cannot be read; None raises the first.
+
+    Raises:
+        CorruptFileError: a file is damaged, or all that there are.
+    """
     runs, error = [], None
     for piece in source.pieces:
         try:

@@ -23,12 +23,14 @@ class Index:
         rows: its responses.
         small: the columns of single values that were asked for and that it has, [rows] each.
         ends: least and largest `sample` and `rank`, where its statistics tell them.
+        values: how many values its longest column has, about.
     """
 
     names: tuple[str, ...]
     rows: int
     small: dict[str, np.ndarray]
     ends: dict[str, tuple[int, int]]
+    values: int = 0
 
 
 def index(place: Place, wanted: Sequence[str]) -> Index:
@@ -45,7 +47,9 @@ def index(place: Place, wanted: Sequence[str]) -> Index:
         small = {name: from_arrow(table[name]) for name in unknown} if table is not None else {}
         small |= {name: _repeated(value, rows) for name, value in known.items() if value is not None}
         ends = {name: found for name in ("sample", "rank") if (found := ends_of(file, name)) is not None}
-        return Index(names, rows, {n: values for n, values in small.items() if isinstance(values, np.ndarray)}, ends)
+        values = sum(max(_values_in(file, group), default=0) for group in range(file.metadata.num_row_groups))
+        arrays = {name: column for name, column in small.items() if isinstance(column, np.ndarray)}
+        return Index(names, rows, arrays, ends, values)
 
 
 def _repeated(value: Any, rows: int) -> np.ndarray:

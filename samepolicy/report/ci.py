@@ -26,6 +26,8 @@ def markdown(value: Mapping[str, Any]) -> str:
         neither markup nor a link in it.
     """
     lines = [f"### samepolicy: {value['verdict']}", "", _plain(value["sentence"]), ""]
+    if "sample" in value:
+        lines += [f"Of {value['sample']['responses']} responses, drawn from {value['sample']['of']}.", ""]
     lines += [line for cause in causes(value) for line in _cause(cause)]
     lines += [" ".join(f"{SIGN[rung['status']]}&nbsp;{rung['name']}" for rung in value["ladder"]), ""]
     lines += ["| metric | value | usual |", "|---|---:|---|", *_rows(value), ""]

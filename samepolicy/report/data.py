@@ -1,21 +1,56 @@
 """The one JSON value of every result: {"schema": 1, "counts": …, "metrics": …}, and more beside it where there is."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from samepolicy.blocks import Counts
 from samepolicy.diagnose import Diagnosis, diagnose
 from samepolicy.errors import MissingColumnError
+from samepolicy.fleet import Sample
+from samepolicy.health import judge
+from samepolicy.records.declared import dtype_of
 from samepolicy.records.run import Run
 from samepolicy.summary import Summary, json_number, measure
 
 if TYPE_CHECKING:
+    from samepolicy.report.whole import Whole
     from samepolicy.whatif import WhatIf
 
 
-def of_diagnosis(found: Diagnosis) -> dict[str, Any]:
-    """What `check` and `diagnose` return, as it is."""
-    return found.as_dict()
+def of_diagnosis(found: Diagnosis, drawn: Sample | None = None) -> dict[str, Any]:
+    """What `check` and `diagnose` return, as it is; of a sample also how it was drawn."""
+    return found.as_dict() | ({"sample": drawn.drawn.as_dict()} if drawn else {})
+
+
+def of_all(found: Diagnosis, drawn: Sample) -> Diagnosis:
+    """The diagnosis of a sample with the metrics of all responses in the place of its own, where these are known.
+
+    One value of all responses that is no log-prob makes the verdict `different`, whether it was drawn or not.
+    """
+    if drawn.drawn.metrics != "all":
+        return found
+    dtypes = {"rollout_dtype": dtype_of(found.run.rollout), "trainer_dtype": dtype_of(found.run.trainer)}
+    summary = drawn.whole.summary
+    found = replace(found, summary=summary, readings=judge(summary, **dtypes))
+    bad = list(_no_logps(summary.counts))
+    if not bad or any(fact.breaks for fact in found.facts):
+        return found
+    return replace(
+        found,
+        verdict="different",
+        sentence=f"The two policies differ: of all {summary.counts.tokens} tokens under the mask, {'; '.join(bad)}. "
+        f"The sample holds none of these; by itself it says: {found.sentence}",
+        next="Look at the first such token: `samepolicy report` shows the responses that are farthest apart.",
+    )
+
+
+def _no_logps(counts: Counts) -> Iterator[str]:
+    """Values under the mask that are no log-probs, in words."""
+    for side in ("rollout", "trainer"):
+        for name, words in (("nonfinite", "NaN or infinite"), ("positive", "above 0")):
+            if number := getattr(counts, f"{name}_{side}"):
+                yield f"{number} values of the {side} are {words}"
 
 
 def of_report(
@@ -25,6 +60,8 @@ def of_report(
     pieces: Mapping[int, bytes] | None = None,
     title: str = "",
     budget: int | None = None,
+    whole: "Whole | None" = None,
+    drawn: Sample | None = None,
 ) -> dict[str, Any]:
     """The value of a report: that of the diagnosis, and beside it everything that its page draws.
 
@@ -34,14 +71,18 @@ def of_report(
         pieces: bytes by token id; by default what the run holds.
         title: what the report is of.
         budget: how many tokens to keep one by one, about.
+        whole: what is counted of all responses, where the diagnosis is of a sample.
+        drawn: that sample.
     """
     from samepolicy.report.page.tokens import BUDGET
     from samepolicy.report.page.value import value
     from samepolicy.report.pieces import pieces_in
 
-    known = pieces_in(found.run) if pieces is None else pieces
+    known = pieces_in(whole.run if whole else found.run) if pieces is None else pieces
     kept = BUDGET if budget is None else budget
-    return value(found, whatif or _whatif(found.run), pieces=known, title=title, budget=kept)
+    rules = whole.whatif if whole else whatif or _whatif(found.run)
+    made = value(found, rules, pieces=known, title=title, budget=kept, whole=whole)
+    return made | ({"sample": drawn.drawn.as_dict()} if drawn else {})
 
 
 def judged(run: Run, **options: Any) -> "tuple[Diagnosis, WhatIf | None]":

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from samepolicy.causes import Finding
 from samepolicy.diagnose import Diagnosis, Gap, Rung
+from samepolicy.fleet import Sample
 from samepolicy.floor import Floor
 from samepolicy.report.measures import declaration, metrics_table
 from samepolicy.report.tables import STATUS, Indented, heading, inline, number, paragraph, rows, table, times
@@ -17,11 +18,12 @@ VERDICT = {"same": "green", "numerics": "green", "different": "red", "inconclusi
 PLACE = {"below": ("rounding", "green"), "above": ("more", "bold red"), "unclear": ("unclear", "yellow")}
 
 
-def diagnosis(found: Diagnosis, *, everything: bool = False) -> RenderableType:
+def diagnosis(found: Diagnosis, drawn: Sample | None = None, *, everything: bool = False) -> RenderableType:
     """A diagnosis as it is shown.
 
     Args:
         found: the diagnosis.
+        drawn: the sample that it is of, where it is of one.
         everything: show every metric with all its readouts, not the main ones.
 
     Returns:
@@ -29,6 +31,7 @@ def diagnosis(found: Diagnosis, *, everything: bool = False) -> RenderableType:
     """
     return Group(
         _verdict(found),
+        *([inline("Sample", f"{drawn.drawn}")] if drawn else []),
         *_sides(found),
         *_causes(found),
         *_gap(found),

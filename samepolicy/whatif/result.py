@@ -96,7 +96,7 @@ class WhatIf:
         untried: rules that need columns which the run does not have, each with these columns.
         advice: what to do.
         ratios: how the ratios are spread.
-        prompts: how many prompts the bootstrap draws from.
+        prompts: how many prompts the bootstrap draws from; beyond 16,384 as many random groups of them.
         divide_by: what the surrogate divides by: all tokens under the mask as it was, or those that a rule keeps.
     """
 

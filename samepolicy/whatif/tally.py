@@ -1,7 +1,7 @@
-"""What one rule did to the parts of a run so far: sums that add up, and the responses that lost most."""
+"""What one rule did to some parts of a run: sums that add up, and the responses that lost most."""
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 
@@ -39,59 +39,88 @@ class Lost:
     advantage: float
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Tally:
-    """Gathers what one rule did.
+    """What one rule did; `+` is that of two sets of responses together.
 
     Attributes:
         rule: the rule.
-        stats: the correction's own statistics; None before the first part.
+        stats: the correction's own statistics.
         carrying: tokens with a weight above 0.
         zeroed: tokens that stay in the mask with weight 0.
         sequences: responses with a token that carries weight.
         tail: the largest log-weights.
         first: the responses that lost most, worst first.
+        signed: Σ w and count of the tokens with A > 0, and of those with A < 0, [2, 2].
     """
 
-    def __init__(self, rule: Rule) -> None:
-        self.rule = rule
-        self.stats: Stats | None = None
-        self.carrying = self.zeroed = self.sequences = 0
-        self.tail = Tail.identity()
-        self.first: tuple[Lost, ...] = ()
-        self._signed = np.zeros((2, 2))
+    rule: Rule
+    stats: Stats
+    carrying: int
+    zeroed: int
+    sequences: int
+    tail: Tail
+    first: tuple[Lost, ...]
+    signed: np.ndarray
 
-    def add(self, part: Part) -> tuple[np.ndarray, ...] | None:
-        """Correct one part; gives Σ w·A, kept tokens and Σ w of each prompt, if the part has advantages."""
-        weights, keep, stats = part.corrected(self.rule.correction)
-        self.stats = stats if self.stats is None else self.stats + stats
+    @classmethod
+    def of(cls, rule: Rule, part: Part) -> tuple[Self, tuple[np.ndarray, ...] | None]:
+        """Correct one part; also gives Σ w·A, kept tokens and Σ w of each prompt, if the part has advantages."""
+        weights, keep, stats = part.corrected(rule.correction)
         carrying = weights > 0
-        self.carrying += int(np.count_nonzero(carrying))
-        self.zeroed += int(np.count_nonzero(keep & ~carrying))
         left = part.per_response(carrying)
-        self.sequences += int(np.count_nonzero(left))
-        self.tail += Tail(np.asarray(Tail.reduce(np.log(weights[carrying], dtype=np.float64), self.tail.state)))
-        self._note_first(part, left)
-        if "advantage" not in part.columns:
-            return None
-        with np.errstate(invalid="ignore", over="ignore"):
-            for i, side in enumerate((part.advantage > 0, part.advantage < 0)):
-                self._signed[i] += weights[side].sum(dtype=np.float64), np.count_nonzero(side)
-            sums = (weights * part.advantage, keep & part.usable, np.where(part.usable, weights, 0.0))
-            return tuple(part.per_prompt(s) for s in sums)
+        signed = np.zeros((2, 2))
+        sums: tuple[np.ndarray, ...] | None = None
+        if "advantage" in part.columns:
+            with np.errstate(invalid="ignore", over="ignore"):
+                for i, side in enumerate((part.advantage > 0, part.advantage < 0)):
+                    signed[i] = weights[side].sum(dtype=np.float64), np.count_nonzero(side)
+                sums = (weights * part.advantage, keep & part.usable, np.where(part.usable, weights, 0.0))
+                sums = tuple(part.per_prompt(s) for s in sums)
+        found = cls(
+            rule=rule,
+            stats=_one_row(stats),
+            carrying=int(np.count_nonzero(carrying)),
+            zeroed=int(np.count_nonzero(keep & ~carrying)),
+            sequences=int(np.count_nonzero(left)),
+            tail=Tail(np.asarray(Tail.reduce(np.log(weights[carrying], dtype=np.float64)))),
+            first=_first(part, left),
+            signed=signed,
+        )
+        return found, sums
+
+    def __add__(self, other: Self) -> Self:
+        """That of both; of responses that lost as much the one that comes first stays."""
+        return replace(
+            self,
+            stats=_one_row(self.stats + other.stats),
+            carrying=self.carrying + other.carrying,
+            zeroed=self.zeroed + other.zeroed,
+            sequences=self.sequences + other.sequences,
+            tail=self.tail + other.tail,
+            first=tuple(sorted([*self.first, *other.first], key=lambda x: (-x.lost, -x.mean_abs, x.sequence))[:FIRST]),
+            signed=self.signed + other.signed,
+        )
 
     @property
     def skew(self) -> float:
         """Mean weight where A > 0 minus that where A < 0."""
-        (positive, n), (negative, m) = self._signed
+        (positive, n), (negative, m) = self.signed
         return float(positive / n - negative / m) if n and m else float("nan")
 
-    def _note_first(self, part: Part, left: np.ndarray) -> None:
-        """Keep the responses that lost the largest share of their tokens; the larger mean abs d comes first."""
-        lost = np.where(part.lengths > 0, 1 - left / np.maximum(part.lengths, 1), 0.0)
-        rows = np.flatnonzero(lost > 0)
-        order = rows[np.lexsort((-part.mean_abs[rows], -lost[rows]))][:FIRST]
-        new = [_lost(part, int(i), float(lost[i])) for i in order]
-        self.first = tuple(sorted([*self.first, *new], key=lambda x: (-x.lost, -x.mean_abs))[:FIRST])
+
+def _one_row(stats: Stats) -> Stats:
+    """The same statistics in one row of sums, so that they do not grow with the run."""
+    row = [1.0 if name == "scale" else stats.sums[name] for name in stats.fields]
+    return Stats(np.asarray([row]), stats.fields, stats.masks)
+
+
+def _first(part: Part, left: np.ndarray) -> tuple[Lost, ...]:
+    """The responses that lost the largest share of their tokens; the larger mean abs d comes first."""
+    lost = np.where(part.lengths > 0, 1 - left / np.maximum(part.lengths, 1), 0.0)
+    rows = np.flatnonzero(lost > 0)
+    order = rows[np.lexsort((-part.mean_abs[rows], -lost[rows]))][:FIRST]
+    return tuple(_lost(part, int(i), float(lost[i])) for i in order)
 
 
 def _lost(part: Part, row: int, lost: float) -> Lost:

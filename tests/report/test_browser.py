@@ -10,6 +10,8 @@ import pytest
 
 import samepolicy as sp
 from samepolicy.demo import recorded
+from samepolicy.fleet import in_turn, plan_of, sample
+from samepolicy.report import data, whole
 from samepolicy.whatif import preset
 from tests.report.conftest import Open, Tab, written
 from tests.report.runs import HOSTILE, large, value_of
@@ -91,6 +93,25 @@ def test_the_ladder_opens(shared: Tab):
     assert not tab.page.locator("#why-3").is_visible()
     tab.page.click(".steps summary")
     assert tab.page.locator(".steps tr").count() == 8
+    tab.quiet()
+
+
+def test_a_page_of_a_sample_calls_responses_by_their_own_numbers(visit: Open, tmp_path: Path):
+    sp.write(run_of(40, spread=0.5), tmp_path / "run")
+    plan = plan_of(tmp_path / "run", by="step", also=whole.asked({"trainer_logp", "rollout_logp"}))
+    drawn = sample(plan, in_turn, most=5)
+    some = replace(whole.whole(plan, in_turn, drawn), run=drawn.run, numbers=sorted(drawn.numbers.tolist()))
+    value = data.of_report(data.of_all(sp.diagnose(drawn.run), drawn), whole=some, drawn=drawn)
+    tab = visit(written(tmp_path, value))
+    tab.drawn()
+    assert "5 / 40 responses" in tab.text(".next >> nth=1")
+    assert tab.page.evaluate("[0, 1, 2, 3, 4].map(SP.numberOf)") == some.numbers
+    tab.page.fill("#search", str(some.numbers[3]))
+    tab.page.locator("#hits button").first.click()
+    assert tab.token() == (3, 0)
+    assert tab.text("#strip-title") == f"Response {some.numbers[3]}"
+    assert "5 of 40 responses" in tab.text("#limits")
+    assert serious(tab) == []
     tab.quiet()
 
 

@@ -10,6 +10,7 @@ import samepolicy as sp
 from samepolicy.corrections import PRESETS
 from samepolicy.demo import recorded
 from samepolicy.report import html
+from samepolicy.report.bins import Bins
 from samepolicy.report.packed import packed, unpacked
 from samepolicy.report.page import heat, rows, rules, sides, tokens
 from samepolicy.report.page.causes import causes, ledger
@@ -150,7 +151,7 @@ def test_a_token_says_what_each_correction_does_to_it(view: View):
 
 
 def test_sums_over_bins_are_those_of_the_tokens(view: View):
-    found = {name: unpacked(column) for name, column in rules.sums(view).items()}
+    found = {name: unpacked(column) for name, column in rules.sums(Bins.of(view)).items()}
     ratio = np.exp(view.d)
     assert found["count"].sum() == len(ratio)
     assert found["w"].sum() == pytest.approx(ratio.sum(), rel=1e-5)

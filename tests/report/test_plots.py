@@ -7,8 +7,9 @@ import samepolicy as sp
 from samepolicy.demo import recorded
 from samepolicy.errors import InputError
 from samepolicy.report import plots
+from samepolicy.report.groups import QUANTITIES, curves
 from samepolicy.report.packed import unpacked
-from samepolicy.report.plots.curves import QUANTITIES, sketches
+from samepolicy.report.plots.curves import sketches
 from samepolicy.report.view import View
 from tests.report.runs import faulty
 from tests.whatif_runs import run_of
@@ -78,7 +79,7 @@ def test_what_cannot_be_drawn_is_refused(run: sp.Run):
     for call in ({"by": "turn"}, {"by": "colour"}, {"of": "speed"}):
         with pytest.raises(InputError):
             plots.curve(run, **call)
-    assert set(sketches(View.of(run))) == {"position", "end", "probability", "step"}
+    assert set(sketches(curves(View.of(run)))) == {"position", "end", "probability", "step"}
 
 
 def test_the_trend_marks_where_a_series_changed():
@@ -93,7 +94,7 @@ def test_the_trend_marks_where_a_series_changed():
 
 
 def test_a_sketch_as_json_is_the_figure(run: sp.Run):
-    for some in sketches(View.of(run)).values():
+    for some in sketches(curves(View.of(run))).values():
         for sketch in some.values():
             for plain, drawn in zip(sketch.as_dict()["data"], sketch.figure().data, strict=True):
                 assert np.array_equal(unpacked(plain["y"]), drawn.y, equal_nan=True)

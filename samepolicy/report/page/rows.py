@@ -1,6 +1,6 @@
 """The responses of a run as a table: one packed column for each thing that people sort or filter by."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,11 +13,12 @@ FEW = 200
 """A text column with more different values than this is not offered as a filter."""
 
 
-def rows(view: View) -> dict[str, Any]:
+def rows(view: View, numbers: Sequence[int] | None = None) -> dict[str, Any]:
     """Every response with its numbers.
 
     Args:
         view: what is shown.
+        numbers: which responses of a larger run these are [responses]; None where they are all.
 
     Returns:
         {"count", "columns": {name: packed [responses]}, "labels": {name: {"values", "code": packed}}}; log-ratios are
@@ -29,6 +30,8 @@ def rows(view: View) -> dict[str, Any]:
         "tokens": np.bincount(view.row, weights=view.run.mask.values, minlength=len(view.run)),
         "measured": np.bincount(view.row, weights=view.measured, minlength=len(view.run)),
     }
+    if numbers is not None:
+        counts["number"] = np.asarray(numbers)
     return {
         "count": len(view.run),
         "columns": {name: packed(values, "u4") for name, values in counts.items()} | found,

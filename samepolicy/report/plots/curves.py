@@ -1,48 +1,16 @@
 """How the gap runs along a response, over probabilities, turns, versions and training steps."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from samepolicy.arrays import Ragged
 from samepolicy.errors import InputError
 from samepolicy.records.run import Run
+from samepolicy.report.groups import GROUPS, QUANTITIES, Curve, curves, points
 from samepolicy.report.sketch import HIGH, LOW, PLAIN, Sketch, f4
 from samepolicy.report.view import View
 from samepolicy.trend import Trend
-
-WIDEST = 512
-"""Positions that each have a point of their own; in longer responses neighbours share one."""
-
-EDGES = (0.0, 1e-6, 1e-5, 1e-4, 1e-3, 0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99, 0.999, 0.9999, 1.0)
-"""Bins of the rollout's probability."""
-
-QUANTITIES: dict[str, tuple[str, Callable[[View], np.ndarray]]] = {
-    "abs_d": ("mean abs d, nats", lambda v: np.where(v.measured, v.size, np.nan)),
-    "d": ("mean d, nats", lambda v: v.value),
-    "prob_diff": ("mean abs probability difference", lambda v: v.prob_diff),
-    "k3": ("mean k3, nats", lambda v: np.expm1(v.value) - v.value),
-}
-"""What a curve can show: its axis, and the value of each token."""
-
-
-@dataclass(frozen=True)
-class Groups:
-    """Tokens by group.
-
-    Attributes:
-        label: number of each token's group, int [tokens].
-        names: what each group is called.
-        at: where each group stands on the axis.
-        title: what the axis is.
-    """
-
-    label: np.ndarray
-    names: list[str]
-    at: list[float]
-    title: str
 
 
 def curve(run: Run, by: str = "position", *, of: str = "abs_d") -> Any:
@@ -65,33 +33,28 @@ def curve(run: Run, by: str = "position", *, of: str = "abs_d") -> Any:
     """
     if of not in QUANTITIES or by not in GROUPS:
         raise InputError(f"There is no curve of {of} by {by}; choose {', '.join(QUANTITIES)} by {', '.join(GROUPS)}.")
-    view = View.of(run)
-    groups = GROUPS[by](view)
-    if groups is None or of not in allowed(view):
+    found = curves(View.of(run)).get(by)
+    if found is None or of not in found.of:
         raise InputError(f"This run has no {by} to draw {of} by; record the columns that it takes.")
-    return sketch_curve(view, groups, of).figure()
+    return sketch_curve(found, of).figure()
 
 
-def allowed(view: View) -> list[str]:
-    """The quantities that can be drawn of a run."""
-    return [of for of in QUANTITIES if view.name == "d" or (view.name == "prob_diff" and of == "prob_diff")]
+def sketches(found: Mapping[str, Curve]) -> dict[str, dict[str, Sketch]]:
+    """Every curve with more than one point, by what it runs over and what it shows."""
+    drawn = {by: one for by, one in found.items() if one.sums[:, 0].any() and len(points(one).at) > 1}
+    return {by: {of: sketch_curve(one, of) for of in one.of} for by, one in drawn.items()}
 
 
-def sketches(view: View) -> dict[str, dict[str, Sketch]]:
-    """Every curve of a run, by what it runs over and what it shows, where there is more than one group."""
-    if not view.measured.any():
-        return {}
-    found = {by: groups for by, make in GROUPS.items() if (groups := make(view)) is not None and len(groups.at) > 1}
-    return {by: {of: sketch_curve(view, groups, of) for of in allowed(view)} for by, groups in found.items()}
-
-
-def sketch_curve(view: View, groups: Groups, of: str) -> Sketch:
+def sketch_curve(found: Curve, of: str) -> Sketch:
     """See `curve`."""
-    title, read = QUANTITIES[of]
-    values, label = read(view)[view.measured], groups.label[view.measured]
-    count = np.bincount(label, minlength=len(groups.at))
+    groups = points(found)
+    title, known = QUANTITIES[of][0], groups.point >= 0
+    point, sums = groups.point[known], found.sums[known]
+    count, total = (
+        np.bincount(point, weights=sums[:, i], minlength=len(groups.at)) for i in (0, 1 + found.of.index(of))
+    )
     with np.errstate(invalid="ignore", divide="ignore"):
-        mean = np.bincount(label, weights=values, minlength=len(groups.at)) / count
+        mean = total / count
     made, x = Sketch(), f4(groups.at)
     hover = {"customdata": groups.names, "hovertemplate": "%{customdata}<br>%{y} tokens<extra></extra>"}
     made.add(
@@ -106,59 +69,6 @@ def sketch_curve(view: View, groups: Groups, of: str) -> Sketch:
     made.axis("y2", "tokens", side="right", showgrid=False, rangemode="tozero")
     made.layout["margin"]["r"] = 60
     return made
-
-
-def _position(view: View) -> Groups:
-    return _along(view.position, "position in the response, from 0")
-
-
-def _end(view: View) -> Groups:
-    return _along(view.run.lengths[view.row] - 1 - view.position, "tokens before the end")
-
-
-def _along(place: np.ndarray, title: str) -> Groups:
-    """Positions, neighbours together where there are many."""
-    longest = int(place.max(initial=0)) + 1
-    wide = max(1, -(-longest // WIDEST))
-    starts = range(0, longest, wide)
-    names = [str(s) if wide == 1 else f"{s}–{min(s + wide, longest) - 1}" for s in starts]
-    return Groups(place // wide, names, [s + (wide - 1) / 2 for s in starts], title)
-
-
-def _probability(view: View) -> Groups | None:
-    if np.isnan(view.logp("rollout")).all():
-        return None
-    known = np.exp(np.nan_to_num(view.logp("rollout"), nan=-np.inf, neginf=-np.inf))
-    label = np.clip(np.searchsorted(EDGES, known, side="right") - 1, 0, len(EDGES) - 2)
-    used = np.unique(label[view.measured])
-    names = [f"{EDGES[i]:g}–{EDGES[i + 1]:g}" for i in used]
-    number = np.full(len(EDGES), -1)
-    number[used] = np.arange(len(used))
-    return Groups(number[label], names, list(map(float, range(len(used)))), "probability under the rollout")
-
-
-def _labelled(column: str, title: str) -> Callable[[View], Groups | None]:
-    """Groups that a column of whole numbers names."""
-
-    def groups(view: View) -> Groups | None:
-        held = view.run.columns.get(column)
-        if held is None or (held.values if isinstance(held, Ragged) else held).dtype.kind not in "iu":
-            return None
-        found, label = np.unique(view.column(column).astype(np.int64), return_inverse=True)
-        return Groups(label, [str(x) for x in found], [float(x) for x in found], title)
-
-    return groups
-
-
-GROUPS: dict[str, Callable[[View], Groups | None]] = {
-    "position": _position,
-    "end": _end,
-    "probability": _probability,
-    "turn": _labelled("turn", "turn"),
-    "version": _labelled("policy_version", "policy version"),
-    "step": _labelled("step", "training step"),
-}
-"""How tokens can be grouped along an axis."""
 
 
 def trend(run: Run) -> Any:

@@ -5,12 +5,9 @@ from typing import Any
 import numpy as np
 
 from samepolicy.records.run import Run
-from samepolicy.report.sketch import HIGH, LOW, PLAIN, QUANTILES, RISING, Sketch, f4, place, signed_ticks
+from samepolicy.report.bins import CELLS, SMALLEST, Bins
+from samepolicy.report.sketch import HIGH, LOW, PLAIN, QUANTILES, RISING, Sketch, f4, signed_ticks
 from samepolicy.report.view import View
-
-MOST_BINS, LEAST_BINS = 161, 41
-SMALLEST = 1e-7
-"""An abs d below this is drawn here, since a logarithmic axis has no 0."""
 
 
 def log_ratio(run: Run) -> Any:
@@ -29,15 +26,12 @@ def log_ratio(run: Run) -> Any:
     >>> int(sum(sum(bars.y) for bars in made.data))
     2
     """
-    return sketch_log_ratio(View.of(run)).figure()
+    return sketch_log_ratio(Bins.of(View.of(run))).figure()
 
 
-def sketch_log_ratio(view: View) -> Sketch:
+def sketch_log_ratio(bins: Bins) -> Sketch:
     """See `log_ratio`."""
-    at = place(view.d)
-    end = max(float(np.abs(at).max(initial=0.0)) * 1.02, 1.0)
-    bins = int(np.clip(4 * len(at) ** (1 / 3), LEAST_BINS, MOST_BINS)) // 2 * 2 + 1
-    counts, edges = np.histogram(at, np.linspace(-end, end, bins + 1))
+    counts, edges, end = bins.spread, bins.ends.spread, float(bins.ends.spread[-1])
     middle, width = (edges[1:] + edges[:-1]) / 2, float(edges[1] - edges[0])
     made = Sketch()
     for colour, side in ((LOW, middle < -width / 2), (PLAIN, np.abs(middle) <= width / 2), (HIGH, middle > width / 2)):
@@ -64,29 +58,29 @@ def abs_log_ratio(run: Run, *, floor: float | None = None) -> Any:
     Returns:
         A plotly figure; both axes are logarithmic, so a heavy tail is a slow line.
     """
-    return sketch_abs_log_ratio(View.of(run), floor).figure()
+    return sketch_abs_log_ratio(Bins.of(View.of(run)), floor).figure()
 
 
-def sketch_abs_log_ratio(view: View, floor: float | None) -> Sketch:
+def sketch_abs_log_ratio(bins: Bins, floor: float | None) -> Sketch:
     """See `abs_log_ratio`."""
-    size = np.sort(np.maximum(np.abs(view.d), SMALLEST))
+    sizes, count = bins.sizes, len(bins.sizes)
     made = Sketch()
-    if not len(size):
+    if not count or bins.ends.name != "d":
         return made
-    levels = np.unique(np.concatenate([np.linspace(0, 0.9, 181), 1 - np.geomspace(0.1, 1 / len(size), 200)]))
-    rank = np.unique(np.minimum((levels * len(size)).astype(np.int64), len(size) - 1))
+    levels = np.unique(np.concatenate([np.linspace(0, 0.9, 181), 1 - np.geomspace(0.1, 1 / count, 200)]))
+    rank = np.unique(np.minimum((levels * count).astype(np.int64), count - 1))
     made.add(
         "scatter",
-        x=f4(size[rank]),
-        y=f4(1 - rank / len(size)),
+        x=f4(sizes.at(rank)),
+        y=f4(1 - rank / count),
         mode="lines",
         line={"color": HIGH, "width": 2},
         fill="tozeroy",
         fillcolor="rgba(47,111,176,0.10)",
         hovertemplate="%{y:.3%} of the tokens beyond %{x:.3g} nats<extra></extra>",
     )
-    levels = np.asarray([q for q in QUANTILES if (1 - q) * len(size) >= 0.5])
-    at = np.quantile(size, levels)
+    levels = np.asarray([q for q in QUANTILES if (1 - q) * count >= 0.5])
+    at = sizes.quantile(levels)
     made.add(
         "scatter",
         x=f4(at),
@@ -98,12 +92,12 @@ def sketch_abs_log_ratio(view: View, floor: float | None) -> Sketch:
         hoverinfo="skip",
         cliponaxis=False,
     )
-    least = max(SMALLEST, float(np.quantile(size, 0.02)) / 2)
+    least = max(SMALLEST, float(sizes.quantile(np.asarray([0.02]))[0]) / 2)
     if floor:
         made.upright(floor, colour=LOW)
         made.note("floor ", x=float(np.log10(floor)), y=0.02, colour=LOW, xanchor="right", yanchor="bottom")
         least = min(least, floor / 2)
-    ends = [float(np.log10(least)), float(np.log10(size[-1] * 6))]
+    ends = [float(np.log10(least)), float(np.log10(max(bins.ends.size, SMALLEST) * 6))]
     made.axis("x", "abs d, nats", type="log", range=ends, exponentformat="power", dtick=1)
     return made.axis("y", "share of tokens beyond", type="log", exponentformat="power", dtick=1)
 
@@ -118,16 +112,13 @@ def density(run: Run) -> Any:
         A plotly figure; both axes are even in the square root of the surprisal, and colours in the logarithm of the
         count. Tokens on the diagonal have one log-prob on both sides.
     """
-    return sketch_density(View.of(run)).figure()
+    return sketch_density(Bins.of(View.of(run))).figure()
 
 
-def sketch_density(view: View) -> Sketch:
+def sketch_density(bins: Bins) -> Sketch:
     """See `density`."""
-    sides = [np.sqrt(-view.logp(name)[view.measured]) for name in ("rollout", "trainer")]
-    end = max((float(s.max(initial=0.0)) for s in sides), default=0.0) * 1.02 or 1.0
-    cells = [np.minimum((s * (96 / end)).astype(np.int64), 95) for s in sides]
-    counts = np.bincount(cells[1] * 96 + cells[0], minlength=96 * 96).reshape(96, 96)
-    middle = (np.arange(96) + 0.5) * (end / 96)
+    counts, end = bins.density, bins.ends.deep
+    middle = (np.arange(CELLS) + 0.5) * (end / CELLS)
     made = Sketch(height=420)
     made.add(
         "heatmap",

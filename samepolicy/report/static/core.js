@@ -84,6 +84,9 @@ const SP = (() => {
 
   // ---------------------------------------------------------------- the address
   const state = { row: null, at: null };
+  const numbers = data.rows && data.rows.columns.number ? unpack(data.rows.columns.number) : null;
+  const numberOf = (row) => (numbers ? numbers[row] : row); // a page may hold some of a run's responses
+  const rowOf = (number) => (numbers ? numbers.indexOf(number) : number < data.rows.count ? number : -1);
   const kept = {};
   function remember(name, value) {
     if (value === "" || value === null || value === undefined) delete kept[name];
@@ -121,5 +124,5 @@ const SP = (() => {
   }
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-  return { data, make, byId, unpack, said, word, number, percent, on, tell, state, remember, address, choose, store, dark, setTheme, setLanguage, css, kept, language: () => language };
+  return { data, numberOf, rowOf, make, byId, unpack, said, word, number, percent, on, tell, state, remember, address, choose, store, dark, setTheme, setLanguage, css, kept, language: () => language };
 })();

@@ -54,7 +54,7 @@ SP.detail = (() => {
     const box = SP.byId("detail");
     if (row === null || place === null) return;
     const i = SP.strip.find(row, place);
-    const where = SP.make("p", { class: "soft" }, SP.said("response {row}, position {place}", { row, place }));
+    const where = SP.make("p", { class: "soft" }, SP.said("response {row}, position {place}", { row: SP.numberOf(row), place }));
     if (i < 0) {
       const about = SP.heat.at(row, place);
       box.replaceChildren(SP.make("h3", {}, SP.make("i", {}, "·")), where, SP.make("p", {}, SP.said("This token is not held one by one. In the picture of the batch its cell is {value}.", { value: SP.number(about, 3) })));

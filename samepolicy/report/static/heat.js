@@ -97,7 +97,7 @@ SP.heat = (() => {
     const row = rowAt(y);
     const many = all && (heat.wide > 1 || heat.tall > 1);
     const text = value === null ? SP.said("no token") : value === "masked" ? SP.said("masked") : value === "bad" ? SP.said("not finite") : SP.number(value, 3);
-    SP.byId("heat-says").textContent = SP.said(many ? "responses from {row} on, positions from {place} on: largest {text}" : "response {row}, position {place}: {text}", { row, place, text });
+    SP.byId("heat-says").textContent = SP.said(many ? "responses from {row} on, positions from {place} on: largest {text}" : "response {row}, position {place}: {text}", { row: SP.numberOf(row), place, text });
   }
   function open({ x, y }) {
     if (cell(x, y) === null) return;

@@ -15,7 +15,7 @@ SP.responses = (() => {
   let outliers = null;
   let at = -1;
 
-  const value = (column, row) => (column === "number" ? row : column in codes ? labels[column].values[codes[column][row]] : columns[column][row]);
+  const value = (column, row) => (column === "number" ? SP.numberOf(row) : column in codes ? labels[column].values[codes[column][row]] : columns[column][row]);
 
   function arrange() {
     const picked = [];
@@ -45,7 +45,7 @@ SP.responses = (() => {
     const row = order[i];
     if (column.name === "number") {
       const whole = SP.strip.holds(row);
-      return SP.make("span", {}, whole ? SP.make("span", { class: whole === 2 ? "stored" : "stored part" }) : "", ` ${row}`);
+      return SP.make("span", {}, whole ? SP.make("span", { class: whole === 2 ? "stored" : "stored part" }) : "", ` ${SP.numberOf(row)}`);
     }
     const found = value(column.name, row);
     return typeof found === "string" ? found : SP.number(found, 3);
@@ -83,7 +83,7 @@ SP.responses = (() => {
     outliers = SP.table(SP.byId("outliers"), {
       columns: [{ name: "number", title: "№", left: true, sort: false }, { name: "token", title: "token", left: true, sort: false }, { name: "at", title: "at", sort: false }, { name: "value", title: name, sort: false }],
       count: () => list.row.length, label: "outliers", click: (i) => goTo(i, false),
-      cell: (i, column) => ({ number: () => list.row[i], token: () => SP.strip.shortText(list.row[i], list.at[i]), at: () => SP.number(list.at[i]), value: () => SP.number(list.value[i], 3) })[column.name](),
+      cell: (i, column) => ({ number: () => SP.numberOf(list.row[i]), token: () => SP.strip.shortText(list.row[i], list.at[i]), at: () => SP.number(list.at[i]), value: () => SP.number(list.value[i], 3) })[column.name](),
     });
     const asked = SP.address().sort;
     if (asked && (asked.replace(/^-/, "") in columns || asked.replace(/^-/, "") in codes || asked.endsWith("number"))) { down = asked.startsWith("-"); sort = asked.replace(/^-/, ""); SP.kept.sort = asked; }

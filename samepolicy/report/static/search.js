@@ -25,7 +25,8 @@ SP.search = (() => {
   function hits(query) {
     const found = [];
     const number = /^\d+$/.test(query) ? Number(query) : null;
-    if (number !== null && number < SP.data.rows.count) found.push({ row: number, at: 0, where: SP.said("response {row}", { row: number }), before: "", hit: "", after: "" });
+    const asked = number === null ? -1 : SP.rowOf(number);
+    if (asked >= 0) found.push({ row: asked, at: 0, where: SP.said("response {row}", { row: number }), before: "", hit: "", after: "" });
     if (/^#\d+$/.test(query) && SP.strip.columns.id) {
       const id = Number(query.slice(1));
       for (const [row, stretches] of SP.strip.stretches) for (const s of stretches) for (let k = 0; k < s.length && found.length < MOST; k++) if (SP.strip.columns.id[s.first + k] === id) found.push({ row, at: s.start + k, before: "", hit: query, after: "" });
@@ -46,7 +47,7 @@ SP.search = (() => {
     const found = query ? hits(query) : [];
     list.hidden = !query;
     const open = (hit) => () => { close(); SP.choose(hit.row, hit.at, { scroll: true }); };
-    list.replaceChildren(...(found.length ? found.map((hit) => SP.make("li", {}, SP.make("button", { type: "button", onclick: open(hit) }, SP.make("span", { class: "where" }, hit.where || `${hit.row} : ${hit.at}`), SP.make("span", { class: "what" }, hit.before, SP.make("mark", {}, hit.hit), hit.after)))) : [SP.make("li", { class: "note" }, SP.said("nothing among the tokens that this file holds"))]));
+    list.replaceChildren(...(found.length ? found.map((hit) => SP.make("li", {}, SP.make("button", { type: "button", onclick: open(hit) }, SP.make("span", { class: "where" }, hit.where || `${SP.numberOf(hit.row)} : ${hit.at}`), SP.make("span", { class: "what" }, hit.before, SP.make("mark", {}, hit.hit), hit.after)))) : [SP.make("li", { class: "note" }, SP.said("nothing among the tokens that this file holds"))]));
   }
   function close() { SP.byId("hits").hidden = true; SP.byId("search").blur(); }
   function start() {

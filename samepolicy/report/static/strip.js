@@ -103,7 +103,7 @@ SP.strip = (() => {
   }
   function headline(row) {
     const title = SP.byId("strip-title");
-    title.textContent = SP.said("Response {number}", { number: row });
+    title.textContent = SP.said("Response {number}", { number: SP.numberOf(row) });
     const columnsOf = SP.responses.columns;
     const facts = [["tokens", columnsOf.measured], ["mean abs d", columnsOf.mean_abs], ["mean d", columnsOf.mean_d], ["ESS", columnsOf.ess], ["reward", columnsOf.reward], ["advantage", columnsOf.advantage], ["step", columnsOf.step]]
       .filter(([, c]) => c && !Number.isNaN(c[row])).map(([name, c]) => `${SP.said(name)} ${SP.number(c[row], 3)}`);
@@ -155,7 +155,7 @@ SP.strip = (() => {
   function about() {
     const share = { kept: SP.number(kept.kept), of: SP.number(kept.of) };
     SP.byId("kept").textContent = kept.kept === kept.of ? SP.said("all {of} tokens of the run", share) : SP.said("{kept} of {of} tokens one by one", share);
-    SP.byId("limits").textContent = kept.kept === kept.of ? SP.said("This file holds every token of the run.") : SP.said("This file holds {kept} of {of} tokens one by one: those of the responses with the largest mean abs d, those of ordinary responses spread over the run, and the neighbours of the 500 largest values. Everything else on the page is of all tokens.", share);
+    SP.byId("limits").textContent = kept.kept === kept.of ? SP.said("This file holds every token of the run.") : SP.data.run.shown < SP.data.run.responses ? SP.said("This file holds {kept} of {of} tokens one by one. The table, the picture and sums of responses are of {shown} of {all} responses: those with the largest differences, and some drawn by chance.", { ...share, shown: SP.number(SP.data.run.shown), all: SP.number(SP.data.run.responses) }) : SP.said("This file holds {kept} of {of} tokens one by one: those of the responses with the largest mean abs d, those of ordinary responses spread over the run, and the neighbours of the 500 largest values. Everything else on the page is of all tokens.", share);
   }
   return { start, find, holds, pieceOf, nodesAt, shortText, columns, stretches, kept, pieces, step, visible };
 })();
