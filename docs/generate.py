@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ def main(arguments: list[str]) -> int:
         if "--check" in arguments:
             print(f"{path.relative_to(ROOT)} is out of date: run `make docs`.")
         else:
-            path.parent.mkdir(exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, "utf-8")
             print(f"wrote {path.relative_to(ROOT)}")
     return 1 if stale and "--check" in arguments else 0
@@ -45,7 +46,7 @@ def main(arguments: list[str]) -> int:
 
 def expected() -> Iterator[tuple[Path, str]]:
     """Every file with something generated, and what it should hold."""
-    for page, make in PAGES.items():
+    for page, make in [*PAGES.items(), *cause_pages()]:
         yield ROOT / "docs" / "reference" / f"{page}.md", f"{NOTICE}\n\n{make().strip()}\n"
     for path in [*sorted(ROOT.glob("README*.md")), *sorted((ROOT / "docs").glob("*.md"))]:
         text = path.read_text("utf-8")
@@ -82,6 +83,43 @@ def metrics_page() -> str:
         what = m.doc.splitlines()[0].replace("|", r"\|")
         rows.append(f"| [`{m.name}`](#{m.name}) | {what} | {m.unit} | {ideal} | {m.span} | {columns} |")
     return "\n".join(["# Metrics", "", *rows, "", *(f"## {m.name}\n\n{markdown(m.doc)}\n" for m in found)])
+
+
+def causes_page() -> str:
+    """Every cause by rung, each with a link to its own page."""
+    from samepolicy.causes import all_causes, base
+
+    rows = ["| rung | cause | what it is | shown by |", "|---|---|---|---|"]
+    for c in all_causes().values():
+        rows.append(f"| {c.rung.value} | [`{c.name}`](causes/{c.name}.md) | {c.title} | {c.proof} |")
+    return "\n\n".join(["# Causes", text_of(base), "\n".join(rows)])
+
+
+def cause_pages() -> Iterator[tuple[str, Callable[[], str]]]:
+    """A page for every cause, in the words of its docstring."""
+    from samepolicy.causes import all_causes
+
+    for cause in all_causes().values():
+        yield f"causes/{cause.name}", partial(cause_page, cause)
+
+
+def cause_page(cause: Any) -> str:
+    """One cause: its parts, what it is told from and how, and the command that shows it at work."""
+    from samepolicy.causes.base import alike, all_causes
+
+    shown = "Shown by" if cause.proof != "undone" else "Shown by undoing it; cost"
+    cost = ("array arithmetic", "a pass of the head", "a forward", "a forward with other weights")[cause.cost]
+    facts = [
+        f"On the rung `{cause.rung.value}` of the ladder.",
+        f"{shown}: {cost if cause.proof == 'undone' else cause.proof}.",
+    ]
+    if same := [f"[`{n}`]({n}.md)" for n in all_causes() if n != cause.name and alike(n, cause.name)]:
+        facts.append(f"No data can tell it from {' or '.join(same)}.")
+    if cause.separate:
+        facts.append(f"To tell it from others that explain as much: {cause.separate}.")
+    parts = [f"## {heading}\n\n{text}" for heading, text in cause.parts.items()]
+    see = f"## See it\n\n```console\n$ samepolicy demo {cause.name}\n$ samepolicy explain {cause.name}\n```"
+    return "\n\n".join([f"# {cause.name}", cause.title, " ".join(facts), *parts, see])
 
 
 def schema_page() -> str:
@@ -161,6 +199,7 @@ def parameters_table(command: Any) -> str:
 
 PAGES: dict[str, Callable[[], str]] = {
     "api": api_page,
+    "causes": causes_page,
     "commands": commands_page,
     "engines": engines_page,
     "metrics": metrics_page,

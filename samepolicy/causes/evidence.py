@@ -4,10 +4,10 @@ Parameters are fitted on one half of the prompts, by mean absolute error on a fe
 that is said of a cause is read on the other half.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, Literal, Self, TypeAlias, TypeVar
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -20,6 +20,8 @@ from samepolicy.records.lineup import kind_of
 from samepolicy.records.run import Run
 from samepolicy.records.side import Sampling
 from samepolicy.semantics.predict import cut
+
+Choice = TypeVar("Choice")
 
 Mode: TypeAlias = Literal["rollout", "trainer", "declared", "pair"]
 """Whose column is explained: a side against its own declaration, the log-ratio against the difference of the two
@@ -36,6 +38,9 @@ GLANCE = 160
 
 CLOSE = 1.1
 """Settings whose error at that first look is within this factor of the best are tried in full."""
+
+SAME = 1.01
+"""Errors within this factor are as good as each other."""
 
 FORWARD = 2
 """From this cost on, a setting takes another forward."""
@@ -136,18 +141,30 @@ class Evidence:
 
     @cached_property
     def _halves(self) -> tuple[np.ndarray, np.ndarray]:
-        """Every other prompt for fitting, in a shuffled order; with very few prompts, all for both."""
-        prompts = np.unique(self.prompt[self.comparable])
+        """One prompt of each two that have about the same gap for fitting; with very few prompts, all for both."""
+        prompts, unit = np.unique(self.prompt[self.comparable], return_inverse=True)
         if len(prompts) < FEW:
             return self.comparable, self.comparable
-        first = np.random.default_rng(0).permutation(prompts)[::2]
-        fitted = np.isin(self.prompt, first)
+        size = np.bincount(unit, self._floors[self.comparable]) / np.bincount(unit)
+        chance = np.random.default_rng(0).random(len(prompts))
+        order = np.argsort(-size, kind="stable")
+        first = [min(pair, key=lambda i: chance[i]) for pair in (order[i : i + 2] for i in range(0, len(order), 2))]
+        fitted = np.isin(self.prompt, prompts[first])
         return self.comparable & fitted, self.comparable & ~fitted
+
+    @property
+    def _floors(self) -> Float[np.ndarray, " tokens"]:
+        """How far each token is from its declaration in floors, at most `CAP`."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            floors = np.abs(self.start().residual) / self.floor
+        return np.minimum(np.nan_to_num(floors, nan=CAP), CAP)
 
     @cached_property
     def probe(self) -> Int[np.ndarray, " n"]:
-        """The few tokens that settings are tried on, rising; whole responses of the fitted half."""
-        rows = np.unique(self.row[self.fitted])
+        """The few tokens that settings are tried on, rising: whole responses of the fitted half, of all gaps."""
+        rows, at = np.unique(self.row[self.fitted], return_inverse=True)
+        size = np.bincount(at, self._floors[self.fitted]) / np.bincount(at)
+        rows = rows[np.argsort(-size, kind="stable")]
         lengths = self.run.lengths + (self.run["prompt_ids"].lengths if "prompt_ids" in self.run else 0)
         most = max(int(np.searchsorted(np.cumsum(lengths[rows]), PROBE, side="right")), min(FEW, len(rows)))
         chosen = rows[np.linspace(0, len(rows) - 1, min(most, len(rows)), dtype=np.int64)]
@@ -172,7 +189,7 @@ class Evidence:
 
     def start(self) -> Self:
         """The same evidence where nothing is known."""
-        return replace(self, known=DECLARED)
+        return self if self.known == DECLARED else replace(self, known=DECLARED)
 
     def rescore(
         self, settings: Settings = DECLARED, *, rows: Int[np.ndarray, " rows"] | None = None, **changes: Any
@@ -233,12 +250,11 @@ class Evidence:
         return 1 - self.error(settings) / before if before > 0 else 0.0
 
     def best(self, candidates: Iterable[Settings]) -> Settings:
-        """Of some settings the one that predicts the probe best; none is the neutral one."""
+        """Of some settings, simplest first, the one that predicts the probe best; none is the neutral one."""
         first = [(self._glanced(one) if one.cost >= FORWARD else self.error(one), one) for one in candidates]
         limit = min((error for error, _ in first), default=0.0) * CLOSE
         close = [one for error, one in first if error <= limit]
-        tried = [(self.error(one), i, one) for i, one in enumerate(close)]
-        return min(tried)[2] if tried else DECLARED
+        return simplest([(self.error(one), one) for one in close]) or DECLARED
 
     def fit(self, make: Callable[[float], Settings], low: float, high: float, *, grid: int = 9) -> float:
         """The parameter between two bounds (above 0) that predicts the probe best, by mean absolute error.
@@ -263,7 +279,7 @@ class Evidence:
 
     def rounded(self, value: float, loss: Callable[[float], float]) -> float:
         """The shortest number near a fitted one that fits as well (within 1 %)."""
-        limit = loss(value) * 1.01 + 1e-9
+        limit = loss(value) * SAME + 1e-9
         short = (float(f"{value:.{digits}g}") for digits in (1, 2, 3, 4))
         return next((one for one in short if loss(one) <= limit), value)
 
@@ -354,3 +370,13 @@ class Evidence:
         for step in settings.arrays:
             found = step.apply(found, self.reference)
         return np.asarray(found[probe])
+
+
+def simplest(tried: Sequence[tuple[float, Choice]]) -> Choice | None:
+    """The first of some (error, choice) pairs that is as good as the best: its error is at most 1 % larger.
+
+    >>> simplest([(0.5, "a"), (0.2001, "b"), (0.2, "c")])
+    'b'
+    """
+    least = min((error for error, _ in tried), default=0.0)
+    return next((choice for error, choice in tried if error <= SAME * least), None)

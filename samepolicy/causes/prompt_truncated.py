@@ -23,10 +23,10 @@ Side: TypeAlias = Literal["left", "right", "middle"]
 LEAST = 4
 """A prompt that is cut to fewer ids is a hidden one."""
 
-TRIED, BLIND = 64, 12
-"""Lengths that are tried at most, of more the roundest: where whole prompts show the limit, and where none does."""
+TRIED = 12
+"""Lengths that are tried at first at most, of more the roundest; those between are tried near the best."""
 
-ROWS = 4
+ROWS = 2
 """Cut responses that a length is fitted on."""
 
 CLEAN = 3.0
@@ -104,12 +104,9 @@ class PromptTruncated(Cause):
         span = _limits(evidence)
         if span is None:
             return
-        rows = _longest(evidence, span[1])
-        tried = [
-            (_error(evidence, Cut(n, s), rows), i, Cut(n, s)) for s in _SIDES for i, n in enumerate(_lengths(*span))
-        ]
+        rows, lengths = _longest(evidence, span[1]), _lengths(*span)
         for side in _SIDES:
-            step = min(one for one in tried if one[2].side == side)[2]
+            step = _fitted(evidence, side, lengths, rows)
             cut = int((evidence.run["prompt_ids"].lengths > step.most).sum())
             yield Undone(
                 settings=Settings(ids=(step,)),
@@ -167,12 +164,23 @@ def _longest(evidence: Evidence, limit: int) -> Int[np.ndarray, " rows"]:
     return found
 
 
+def _fitted(evidence: Evidence, side: Side, lengths: list[int], rows: np.ndarray) -> Cut:
+    """The length that predicts best: of a few first, then of those beside it by steps that halve."""
+    known = {n: _error(evidence, Cut(n, side), rows) for n in lengths}
+    step = int(max(np.diff(lengths), default=1))
+    while step > 1:
+        step = step // 2
+        best = min(known, key=lambda n: known[n])
+        near = [n for n in (best - step, best + step) if lengths[0] <= n <= lengths[-1] and n not in known]
+        known |= {n: _error(evidence, Cut(n, side), rows) for n in near}
+    return Cut(min(known, key=lambda n: known[n]), side)
+
+
 def _lengths(low: int, high: int) -> list[int]:
     """Lengths in a span, the roundest where they are many."""
-    most = TRIED if low > LEAST else BLIND
     for step in (1, 2, 5, 8, 10, 16, 32, 64, 100, 128, 256, 512, 1000, 1024):
         found = [n for n in range(low, high + 1) if n % step == 0]
-        if len(found) <= most:
+        if len(found) <= TRIED:
             return sorted({low, high, *found})
     return [low, high]
 

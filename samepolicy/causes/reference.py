@@ -87,6 +87,7 @@ class Reference:
         self._bodies: dict[tuple[Model, Settings], Body] = {}
         self._columns: dict[tuple[Any, ...], np.ndarray] = {}
         self._done: dict[tuple[Any, ...], np.ndarray] = {}
+        self._keepers: list[States] = []
 
     @property
     def rollout(self) -> Engine:
@@ -136,7 +137,7 @@ class Reference:
         return np.where(outside, np.nan, found)
 
     def logp(self, side: SideName, settings: Settings, tokens: Int[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-        """S(c) of a few of the run's tokens, without array steps; their logits, and the last answers, are kept."""
+        """S(c) of a few of the run's tokens, without array steps; the last logits and the last answers are kept."""
         key = (side, settings, tokens.tobytes())
         if key not in self._answers:
             self._answers = dict(list(self._answers.items())[-ANSWERS:])
@@ -146,11 +147,18 @@ class Reference:
     def _read_few(self, side: SideName, settings: Settings, tokens: np.ndarray) -> np.ndarray:
         """Log-probs of a few tokens."""
 
+        kept: list[States] = []
+
         def read(states: States, shape: Shaping, part: np.ndarray) -> np.ndarray:
             states.keep(part)
+            kept.append(states)
             return states.logp(shape, part)
 
         found: np.ndarray = self._few(side, settings, tokens, read)
+        for states in self._keepers:
+            if not any(states is one for one in kept):
+                states.forget()
+        self._keepers = kept
         return found
 
     def logp_of(self, side: SideName, settings: Settings, tokens: Int[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:

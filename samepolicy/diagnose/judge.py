@@ -7,6 +7,7 @@ from typing import Any
 from samepolicy import health
 from samepolicy.blocks import Counts
 from samepolicy.causes import Reference
+from samepolicy.diagnose.course import course
 from samepolicy.diagnose.ladder import ladder, steps
 from samepolicy.diagnose.measured import measured
 from samepolicy.diagnose.naming import name
@@ -97,6 +98,7 @@ def explained(
         floor=m.floor if m.floor.rollout or m.floor.trainer else None,
         sides=m.sides,
         where=m.where,
+        course=course(run),
         steps=steps(m, verdict, named),
         ladder=ladder(m, verdict, named),
         facts=m.facts,

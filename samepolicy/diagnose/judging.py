@@ -53,24 +53,25 @@ class Judge:
         """Whether the gap is clearly more than rounding."""
         return self.ratio(settings).low > self.limit
 
-    def below(self, settings: Settings) -> bool:
-        """Whether the whole interval of the gap is rounding."""
-        return self.ratio(settings).high <= self.limit
-
     @property
     def limit(self) -> float:
         """The ratio up to which a gap is rounding."""
         return LIMIT if self.prompts >= FEW // 2 else LIMIT_FEW
 
     def explained(self, settings: Settings) -> Estimate:
-        """1 - (G(c) - floor²) / (G(c0) - floor²)."""
+        """1 - (G(c) - floor²) / (G(c0) - floor²); its interval is over draws of prompts that have a gap at all."""
         start = self.squares(Settings())
-        return self._estimate(start - self.squares(settings), start - self._floor)
+        return self._estimate(start - self.squares(settings), start - self._floor, least=self._gap)
 
     def reopened(self, whole: Settings, without: Settings) -> Estimate:
         """The share of the gap that opens again where one member is left out of a set."""
         start = self.squares(Settings())
-        return self._estimate(self.squares(without) - self.squares(whole), start - self._floor)
+        return self._estimate(self.squares(without) - self.squares(whole), start - self._floor, least=self._gap)
+
+    @property
+    def _gap(self) -> float:
+        """What a draw's gap above the floor² must come to for a share of it to mean something."""
+        return (self.limit - 1) * float(self._floor.sum())
 
     def slope(self, whole: Settings, without: Settings) -> float:
         """Median of (Y - S(without)) / (S(whole) - S(without)) over the tokens that are moved; NaN with few."""
@@ -102,15 +103,15 @@ class Judge:
         """Sums by prompt."""
         return np.bincount(self._unit, weights=values, minlength=int(self._unit.max()) + 1 if len(values) else 0)
 
-    def _estimate(self, numerator: np.ndarray, denominator: np.ndarray) -> Estimate:
-        """A ratio of sums with its interval."""
+    def _estimate(self, numerator: np.ndarray, denominator: np.ndarray, *, least: float = 0.0) -> Estimate:
+        """A ratio of sums with its interval, over draws whose denominator is above the least."""
         total = denominator.sum()
         value = float(numerator.sum() / total) if total else float("nan")
         if not len(self._times):
             return Estimate(value, float("nan"), float("nan"))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            drawn = (self._times @ numerator) / (self._times @ denominator)
-        drawn = drawn[np.isfinite(drawn)]
+        below = self._times @ denominator
+        kept = below > least
+        drawn = (self._times[kept] @ numerator) / below[kept]
         if not len(drawn):
             return Estimate(value, float("nan"), float("nan"))
         low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])

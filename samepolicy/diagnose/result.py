@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from samepolicy.causes import Finding
+from samepolicy.diagnose.course import Course
 from samepolicy.diagnose.ladder import Rung
 from samepolicy.diagnose.ledger import Ledger
 from samepolicy.diagnose.naming import Unchecked
@@ -34,6 +35,7 @@ class Diagnosis:
         floor: how large rounding is, per side and surprisal bin; None where neither side's is known.
         sides: how far each side is from the float32 forward of its own declaration.
         where: where the differences are.
+        course: what the gap does over the steps; None where the run has too few.
         steps: the eight steps of a consistency test.
         ladder: the nine rungs.
         facts: every structural test.
@@ -62,6 +64,7 @@ class Diagnosis:
     findings: tuple[Finding, ...] = ()
     ledger: Ledger | None = None
     unchecked: tuple[Unchecked, ...] = ()
+    course: Course | None = None
 
     @property
     def exit_code(self) -> int:
@@ -93,6 +96,7 @@ class Diagnosis:
             "floor": self.floor and self.floor.as_dict(),
             "sides": {side.name: side.as_dict() for side in self.sides} | {"further_from_float32": self.further},
             "where": self.where and self.where.as_dict(),
+            "course": self.course and self.course.as_dict(),
             "steps": [step.as_dict() for step in self.steps],
             "ladder": [rung.as_dict() for rung in self.ladder],
             "findings": [finding.as_dict() for finding in self.findings],
@@ -112,6 +116,8 @@ class Diagnosis:
             lines.append(str(self.floor))
         if self.ledger is not None:
             lines.append(f"ledger: {self.ledger}")
+        if self.course is not None:
+            lines.append(f"over the steps: {self.course}")
         if self.open_rungs:
             lines.append(f"not checked: {', '.join(rung.name for rung in self.open_rungs)}")
         return "\n".join([*lines, f"next: {self.next}"])

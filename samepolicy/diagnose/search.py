@@ -11,6 +11,7 @@ import numpy as np
 
 from samepolicy.causes import Cause, Evidence, Settings, Undone
 from samepolicy.causes.base import alike
+from samepolicy.causes.evidence import simplest
 from samepolicy.causes.reference import Clash
 from samepolicy.diagnose.judging import Estimate, Judge
 from samepolicy.errors import SamePolicyError
@@ -89,7 +90,7 @@ class Search:
         Args:
             proved: causes that arrays have proved; they stay in the set.
         """
-        if not self.judge.above(Settings()):
+        if self.judge.ratio(Settings()).value <= self.judge.limit:
             return self.found
         best: tuple[list[Member], Estimate] | None = None
         for start in self._starts(list(proved)):
@@ -122,7 +123,9 @@ class Search:
 
     def _done(self, members: list[Member]) -> bool:
         """Whether a set leaves rounding only."""
-        return bool(members) and self._error(members) <= self._noise and self.judge.below(together(members))
+        if not members or self._error(members) > self._noise:
+            return False
+        return self.judge.ratio(together(members)).value <= self.judge.limit
 
     @property
     def _noise(self) -> float:
@@ -155,18 +158,19 @@ class Search:
 
     def _best(self, cause: Cause, evidence: Evidence) -> Member | None:
         """The best way of a cause to be undone; what it lacks is noted."""
-        ways: list[tuple[float, int, Undone]] = []
+        ways: list[tuple[float, Undone]] = []
         try:
             if cause.check(evidence).status == "excluded":
                 return None
             for undone in cause.undo(evidence):
-                ways.append((evidence.error(undone.settings), len(ways), undone))
+                ways.append((evidence.error(undone.settings), undone))
         except Clash:
             pass
         except SamePolicyError as error:
             if not ways:
                 self.found.unchecked[cause.name] = str(error).rstrip(".")
-        return Member(cause=cause, undone=min(ways)[2]) if ways else None
+        best = simplest(ways)
+        return Member(cause=cause, undone=best) if best else None
 
     def _refitted(self, members: list[Member]) -> list[Member]:
         """Each member fitted again beside the others; the last one was just fitted so."""

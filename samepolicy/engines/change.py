@@ -25,6 +25,11 @@ class Change:
     quantise: str | None = None
     train: bool = False
 
+    @property
+    def same_weights(self) -> bool:
+        """Whether all weights stay what they are."""
+        return self.weights is None and self.adapter and self.quantise is None
+
 
 UNCHANGED = Change()
 """The model as it is."""

@@ -5,7 +5,7 @@ in it that are not neutral are named in `describe(…).extra`. Only its end toke
 """
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -94,6 +94,7 @@ class HuggingFace(Engine):
         self.tokenizer = tokenizer
         self.options = options
         self._network = Network.of(model, head_dtype=options.head_dtype)
+        self._last: dict[str, tuple[Any, Any]] = {}
 
     @property
     def model(self) -> Any:
@@ -192,8 +193,11 @@ class HuggingFace(Engine):
         wide = dtype in ("float32", "float64")
         head_dtype = None if wide else self.options.head_dtype
         options = replace(self.options, dtype=dtype, weights_dtype=weights_dtype, head_dtype=head_dtype)
+        if change != UNCHANGED and change.same_weights:
+            plain = self.variant(dtype=dtype, weights_dtype=weights_dtype)
+            return type(self)(self.path, changed(plain.model, change), self.tokenizer, options)
         if change != UNCHANGED:
-            model = changed(self._exact(change), change, self.options)
+            model = changed(self._exact(change), change, self._other(change.weights))
             for step in (weights_dtype or dtype, dtype):
                 hf_load.cast(model, step)
             return type(self)(self.path, model, self.tokenizer, options)
@@ -220,12 +224,28 @@ class HuggingFace(Engine):
         )
 
     def _exact(self, change: Change) -> Any:
-        """A model to change: a copy of this one, or its files again where these weights are rounded or adapted."""
+        """A model to change: a copy of this one, or of its files where these weights are rounded or adapted."""
         plain = change.adapter or self.options.adapter is None
         if self._rounded == "float32" and plain:
             return copy.deepcopy(self.model)
         kept = self.options.adapter if change.adapter else None
-        return _read(self.path, replace(self.options, dtype="auto", weights_dtype=None, adapter=kept))
+        options = replace(self.options, dtype="auto", weights_dtype=None, adapter=kept)
+        return copy.deepcopy(self._held("exact", (self.path, kept), lambda: _read(self.path, options)))
+
+    def _other(self, path: str | None) -> Any:
+        """The model that weights are taken from."""
+        if path is None:
+            return None
+        trust = self.options.trust_remote_code
+        read = hf_load.read_model
+        return self._held("other", path, lambda: read(path, dtype="auto", attention=None, trust_remote_code=trust))
+
+    def _held(self, what: str, key: Any, read: Callable[[], Any]) -> Any:
+        """What was read last of a kind, for changes that come in series; read now if it is another."""
+        if self._last.get(what, (None, None))[0] != key:
+            self._last.pop(what, None)
+            self._last[what] = key, read()
+        return self._last[what][1]
 
     @property
     def _rounded(self) -> str:

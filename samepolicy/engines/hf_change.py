@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from samepolicy.engines import hf_load
 from samepolicy.engines.change import Change
 from samepolicy.errors import InputError
 
@@ -35,21 +34,18 @@ GROUP = 128
 """Weights that share a scale in int4."""
 
 
-def changed(model: Any, change: Change, options: Any) -> Any:
+def changed(model: Any, change: Change, other: Any = None) -> Any:
     """Apply a change to a model; the model may be used up.
 
     Args:
-        model: a float32 copy nobody else holds.
+        model: a copy nobody else holds, in float32 where its weights are changed.
         change: what to change.
-        options: the engine's options.
+        other: the model that weights are taken from; None where none are.
 
     Raises:
         InputError: weights of another architecture, a pattern that matches nothing, or an unknown config field.
     """
-    if change.weights is not None:
-        other = hf_load.read_model(
-            change.weights, dtype="auto", attention=None, trust_remote_code=options.trust_remote_code
-        )
+    if other is not None:
         _swap(model, other, change)
     if change.config:
         model = _configured(model, change.config)
@@ -91,12 +87,16 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
 
 
 def _configured(model: Any, fields: Sequence[tuple[str, Any]]) -> Any:
-    """The same weights under a config with other fields."""
+    """The same weights, not copied, under a config with other fields."""
+    from accelerate import init_empty_weights
+
     config = copy.deepcopy(model.config)
     for name, value in fields:
         _set(config, name.split("."), value)
-    made = type(model)(config)
-    made.load_state_dict(model.state_dict())
+    with init_empty_weights(include_buffers=False):
+        made = type(model)(config)
+    made.load_state_dict(model.state_dict(), assign=True)
+    made.tie_weights()
     return made.to(model.device).eval().requires_grad_(False)
 
 

@@ -107,6 +107,10 @@ class States:
         if self._kept.keys() != parts.keys():
             self._kept = {key: self._compute(part) for key, part in parts.items()}
 
+    def forget(self) -> None:
+        """Let go of kept logits."""
+        self._kept = {}
+
     def logp(self, shaping: Shaping, tokens: Int[np.ndarray, " n"] | None = None) -> Float[np.ndarray, " n"]:
         """Log-probs of the response tokens at these packed indices (all by default), nats, float64.
 

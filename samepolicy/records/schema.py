@@ -64,6 +64,8 @@ _TABLE = (
     Column("rollout_top_logp", "token", "float", "their log-probs in the rollout engine, in nats", wide=True),
     Column("trainer_top_ids", "trainer token", "int", "the trainer's k most likely ids at the token", wide=True),
     Column("trainer_top_logp", "trainer token", "float", "their log-probs in the trainer, in nats", wide=True),
+    Column("rollout_routes", "token", "int", "the experts that the engine sent the token through, as one hash"),
+    Column("trainer_routes", "trainer token", "int", "the experts that the trainer sent it through, as the same hash"),
     Column("prob_diff", "token", "float", "abs(exp(trainer) - exp(rollout)), all that verl's monitor folder holds"),
     Column(
         "rollout_reference_logp",

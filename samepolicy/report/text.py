@@ -173,7 +173,9 @@ def _rungs(name: str, rungs: Sequence[Rung], *, numbered: bool = False) -> Rende
 
 
 def _rest(found: Diagnosis) -> Iterator[RenderableType]:
-    """What was not checked, and what to do next."""
+    """What the gap does over the steps, what was not checked, and what to do next."""
+    if found.course is not None:
+        yield inline("Over the steps", f"{found.course}.")
     if found.open_rungs:
         names = ", ".join(rung.name for rung in found.open_rungs)
         yield inline("Not checked", f"{names} (the ladder says what it would take)")
