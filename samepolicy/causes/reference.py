@@ -146,7 +146,6 @@ class Reference:
 
     def _read_few(self, side: SideName, settings: Settings, tokens: np.ndarray) -> np.ndarray:
         """Log-probs of a few tokens."""
-
         kept: list[States] = []
 
         def read(states: States, shape: Shaping, part: np.ndarray) -> np.ndarray:
