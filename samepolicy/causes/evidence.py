@@ -39,6 +39,9 @@ GLANCE = 160
 CLOSE = 1.1
 """Settings whose error at that first look is within this factor of the best are tried in full."""
 
+ROUNDING = 3.0
+"""Rounding takes a token this many floors off at most, but for a few in a thousand."""
+
 SAME = 1.01
 """Errors within this factor are as good as each other."""
 
@@ -157,7 +160,8 @@ class Evidence:
         """How far each token is from its declaration in floors, at most `CAP`."""
         with np.errstate(invalid="ignore", divide="ignore"):
             floors = np.abs(self.start().residual) / self.floor
-        return np.minimum(np.nan_to_num(floors, nan=CAP), CAP)
+        found: np.ndarray = np.minimum(np.nan_to_num(floors, nan=CAP), CAP)
+        return found
 
     @cached_property
     def probe(self) -> Int[np.ndarray, " n"]:
@@ -229,6 +233,10 @@ class Evidence:
             if after > HELPS * before > 0:
                 return self.error() * after / before
         return float(self._errors(tried, self.probe).mean())
+
+    def within(self, settings: Settings) -> float:
+        """The share of the probe's tokens that a prediction meets within `ROUNDING` floors."""
+        return float((self._errors(settings, self.probe) <= ROUNDING * self.floor[self.probe]).mean())
 
     def _glanced(self, settings: Settings) -> float:
         """Mean absolute error at the glance."""

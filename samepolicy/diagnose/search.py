@@ -22,8 +22,14 @@ MOST = 4
 GAIN = 0.05
 """A cause is looked at further if it takes this share of the mean absolute error."""
 
+WORSE = 1.5
+"""A cause whose best way makes the error this many times larger at first is not tried beside others."""
+
 STARTS = 4
 """Causes that a set may begin with."""
+
+BULK = 0.96
+"""Where this share of the tokens is within rounding, the rest is no second cause."""
 
 EXPLAINED, SURELY = 0.85, 0.7
 """A set is named from this share of the gap, and from this lower bound."""
@@ -83,6 +89,7 @@ class Search:
         self.judge = Judge(evidence)
         self.found = Found(judge=self.judge)
         self._seen: dict[str, Member] = {}
+        self._hopeless: set[str] = set()
 
     def run(self, proved: Sequence[Member] = ()) -> Found:
         """Search.
@@ -122,10 +129,12 @@ class Search:
         return members
 
     def _done(self, members: list[Member]) -> bool:
-        """Whether a set leaves rounding only."""
-        if not members or self._error(members) > self._noise:
+        """Whether a set leaves rounding only, or a few tokens that no cause of the whole would leave."""
+        if not members:
             return False
-        return self.judge.ratio(together(members)).value <= self.judge.limit
+        if self.evidence.within(together(members)) >= BULK:
+            return True
+        return self._error(members) <= self._noise and self.judge.ratio(together(members)).value <= self.judge.limit
 
     @property
     def _noise(self) -> float:
@@ -139,7 +148,7 @@ class Search:
     def _candidates(self, members: list[Member]) -> list[tuple[float, Member]]:
         """What each other cause takes away beside a set, most first; dear ones only while cheap ones leave a gap."""
         evidence = self.evidence.given(together(members))
-        before, taken = evidence.error(), {m.cause.name for m in members}
+        before, taken = evidence.error(), {m.cause.name for m in members} | self._hopeless
         tried: list[tuple[float, Member]] = []
         cost = 0
         for cause in self.causes:
@@ -150,8 +159,12 @@ class Search:
                 break
             cost = cause.cost
             best = self._best(cause, evidence)
-            if best is not None:
-                tried.append((1 - evidence.error(best.undone.settings) / before if before else 0.0, best))
+            if best is None:
+                continue
+            gain = 1 - evidence.error(best.undone.settings) / before if before else 0.0
+            tried.append((gain, best))
+            if not members and gain < 1 - WORSE:
+                self._hopeless.add(cause.name)
         for _, member in tried:
             self._seen.setdefault(member.cause.name, member)
         return sorted(tried, key=lambda pair: -pair[0])

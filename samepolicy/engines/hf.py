@@ -193,9 +193,14 @@ class HuggingFace(Engine):
         wide = dtype in ("float32", "float64")
         head_dtype = None if wide else self.options.head_dtype
         options = replace(self.options, dtype=dtype, weights_dtype=weights_dtype, head_dtype=head_dtype)
+        if change.config and change.adapter and self.options.adapter:
+            raise EngineError("Config fields can be changed only where the adapter is merged into the weights.")
         if change != UNCHANGED and change.same_weights:
-            plain = self.variant(dtype=dtype, weights_dtype=weights_dtype)
-            return type(self)(self.path, changed(plain.model, change), self.tokenizer, options)
+            plain = self._held(
+                "plain", (dtype, weights_dtype), lambda: self.variant(dtype=dtype, weights_dtype=weights_dtype).model
+            )
+            model = changed(plain if change.config else copy.deepcopy(plain), change)
+            return type(self)(self.path, model, self.tokenizer, options)
         if change != UNCHANGED:
             model = changed(self._exact(change), change, self._other(change.weights))
             for step in (weights_dtype or dtype, dtype):
