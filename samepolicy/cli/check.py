@@ -103,8 +103,8 @@ def command(
     wanted = [(spec, engines.listing(spec, top) | _journal(spec, out) | chosen[side]) for side, spec in specs.items()]
     installed(specs.values())
     _say_beforehand(wanted)
-    with output.progress(quiet=as_json) as tell, _kept(out) as keep:
-        sampler, scorer = _load(wanted, tell)
+    with _answers(wanted), output.progress(quiet=as_json) as tell, _kept(out) as keep:
+        sampler, scorer = _load(wanted, tell, model)
         found = check(
             rollout=sampler,
             trainer=scorer,
@@ -120,7 +120,7 @@ def command(
         folders.finish(run, out)
         for _, mine in wanted:
             _remove(mine.get("journal"), out)
-    for warning in found.warnings:
+    for warning in found.warnings if as_json else ():  # else they are shown with the verdict
         output.note(f"Warning: {warning}")
     _show(found, compare_distributions(run) if top else None, everything=everything, as_json=as_json)
     raise typer.Exit(found.exit_code)
@@ -188,10 +188,8 @@ def _remove(journal: str | None, out: Path) -> None:
         Path(journal).unlink(missing_ok=True)
 
 
-def _load(wanted: list[tuple[str, dict[str, Any]]], tell: output.Tell) -> list[Any]:
+def _load(wanted: list[tuple[str, dict[str, Any]]], tell: output.Tell, model: str | None = None) -> list[Any]:
     """Both engines; a model that both sides name is read once, and the other side is a variant of it."""
-    from samepolicy.engines.base import engine
-
     loaded: dict[int, Any] = {}
     shared = wanted[0][0] == wanted[1][0] and _exact(wanted[1][1]) and not _exact(wanted[0][1])
     order = (1, 0) if shared else (0, 1)
@@ -199,7 +197,7 @@ def _load(wanted: list[tuple[str, dict[str, Any]]], tell: output.Tell) -> list[A
         spec, chosen = wanted[i]
         tell(f"loading {spec}", done, len(wanted))
         first = loaded.get(order[0])
-        loaded[i] = engine(spec, **chosen) if first is None else _other(first, wanted[order[0]], wanted[i])
+        loaded[i] = engines.opened(spec, chosen, model) if first is None else _other(first, wanted[order[0]], wanted[i])
     return [loaded[i] for i in range(len(wanted))]
 
 
@@ -220,6 +218,18 @@ def _other(first: Any, mine: tuple[str, dict[str, Any]], wanted: tuple[str, dict
     if spec == mine[0] and rest[0] == rest[1] and told and "head_dtype" not in chosen and first.capabilities.variants:
         return first.variant(dtype=chosen["dtype"], weights_dtype=chosen.get("weights_dtype"))
     return engine(spec, **chosen)
+
+
+@contextmanager
+def _answers(wanted: list[tuple[str, dict[str, Any]]]) -> Iterator[None]:
+    """If the command is interrupted, say where the answers of a server are that have come."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        for file in {chosen["journal"] for _, chosen in wanted if "journal" in chosen}:
+            if Path(file).is_file():
+                output.note(f"The answers so far are kept in {file}; the same command goes on from there.")
+        raise
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, TypeAlias, get_args, get_type_hints
 
 from typer.core import TyperCommand
 
+from samepolicy.cli import output
 from samepolicy.cli.options import UsageError
 from samepolicy.errors import InputError
 
@@ -123,6 +124,29 @@ def of_sides(specs: Mapping[str, str], own: Mapping[str, dict[str, Any]], **shar
         mine = {n: v for n, v in choices(side, **own.get(side, {})).items() if n not in everywhere or n in valid[side]}
         found[side] = fitting | mine
     return found
+
+
+def opened(spec: str, chosen: Mapping[str, Any], model: str | None) -> Any:
+    """An engine, loaded; a server that needs a tokenizer and has none to give takes the model's.
+
+    Args:
+        spec: the engine.
+        chosen: its options.
+        model: the model of both sides, if one was given.
+    """
+    from samepolicy.engines.base import engine, split
+    from samepolicy.engines.server import NoTokenizerError
+
+    folder = _KIND.sub("", model or "")
+    try:
+        return engine(spec, **chosen)
+    except NoTokenizerError:
+        if not folder or split(spec)[0] != "server" or "tokenizer" in chosen:
+            raise
+    output.note(
+        f"The server gives text alone; ids are made of it by the tokenizer of {folder} (another: --rollout-tokenizer)."
+    )
+    return engine(spec, **{**chosen, "tokenizer": folder})
 
 
 def listing(spec: str, top: int) -> dict[str, int]:

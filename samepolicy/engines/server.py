@@ -24,8 +24,8 @@ from samepolicy.engines.folder import files_fingerprint, generation_config, hold
 from samepolicy.engines.rollout import Response, as_run
 from samepolicy.engines.server_client import Client, Patience, imported
 from samepolicy.engines.server_dialects import DIALECTS, Dialect, VLLMServer, as_scores
-from samepolicy.engines.server_fields import LARGEST_ID
-from samepolicy.engines.server_journal import Call, Json
+from samepolicy.engines.server_fields import LARGEST_ID, encoded, no_halves
+from samepolicy.engines.server_journal import Call
 from samepolicy.engines.server_spelling import Spelling
 from samepolicy.engines.server_text import TextServer, connect, noted
 from samepolicy.engines.text import decode, encode, turns
@@ -90,6 +90,10 @@ def load(path: str, **options: Any) -> "Server":
 
 installed = imported
 """Refuses where httpx is not installed."""
+
+
+class NoTokenizerError(EngineError):
+    """Only the model's tokenizer helps, and none was named or found."""
 
 
 class Server(Engine):
@@ -182,18 +186,18 @@ class Server(Engine):
                 "/tokenize", {"model": self.found.model, "messages": turns(prompt), "add_generation_prompt": True}
             )
             try:
-                return self.client.ask(call, _tokens)
+                return self.client.ask(call, encoded)
             except InputError:
                 if not isinstance(prompt, str):
                     raise
-                return self.client.ask(Call("/tokenize", {"model": self.found.model, "prompt": prompt}), _tokens)
+                return self.client.ask(Call("/tokenize", {"model": self.found.model, "prompt": prompt}), encoded)
         return encode(self._tokenizer(), prompt)
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
         """The text of the ids."""
         if self.tokenizer is None and self.found.kind == "vllm":
             body = {"model": self.found.model, "tokens": list(map(int, ids))}
-            return self.client.ask(Call("/detokenize", body), lambda reply: str(reply["prompt"]))
+            return self.client.ask(Call("/detokenize", body), lambda reply: no_halves(str(reply["prompt"])))
         return decode(self._tokenizer(), ids)
 
     @cached_property
@@ -220,9 +224,9 @@ class Server(Engine):
         if not by_text and probe.gives_ids(self.client, DIALECTS["vllm"], self.found):
             return DIALECTS["vllm"]
         if self.tokenizer is None:
-            raise EngineError(
+            raise NoTokenizerError(
                 f"{self.client.url} gives text and no token ids, and only the model's tokenizer makes ids of it; name "
-                "its folder with tokenizer=PATH."
+                "its folder with tokenizer=PATH, or --rollout-tokenizer PATH."
             )
         return connect(self.client, self.found.model, Spelling(self.tokenizer), by_text=by_text)
 
@@ -246,7 +250,10 @@ class Server(Engine):
     def _tokenizer(self) -> Any:
         """The tokenizer, or a refusal where there is none."""
         if self.tokenizer is None:
-            raise EngineError(f"The server {self.client.url} gives no tokenizer; name it with tokenizer=PATH.")
+            raise NoTokenizerError(
+                f"The server {self.client.url} gives no tokenizer; name it with tokenizer=PATH, or --rollout-tokenizer "
+                "PATH."
+            )
         return self.tokenizer
 
     def _checked(self, prompts: Ragged, responses: Ragged) -> tuple[Ragged, Ragged]:
@@ -279,11 +286,6 @@ class Server(Engine):
         logp = np.full(len(responses.values), np.nan, np.float32)
         logp[places] = self.client.post_all(calls, [partial(self.dialect.read_next, token=t) for t in tokens])
         return responses.with_values(logp)
-
-
-def _tokens(reply: Json) -> list[int]:
-    """The ids in an answer."""
-    return [int(i) for i in reply["tokens"]]
 
 
 def _asked(prompt: np.ndarray, response: np.ndarray) -> bool:

@@ -4,7 +4,6 @@ The API key comes from the environment variable SAMEPOLICY_API_KEY alone and goe
 message, run, or journal.
 """
 
-import os
 import threading
 import time
 import weakref
@@ -13,28 +12,30 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
+from urllib.request import getproxies
 
+from samepolicy.engines.server_address import ENCODINGS, KEY, address, api_key, connections, plain_local
 from samepolicy.engines.server_journal import Call, Journal, Json
-from samepolicy.engines.server_reply import Reply, error_text, read_answer, read_json, seconds
+from samepolicy.engines.server_reply import Reply, brief, error_text, read_answer, read_json, seconds
 from samepolicy.errors import EngineError, InputError, MissingDependencyError
-
-KEY = "SAMEPOLICY_API_KEY"
-"""The environment variable that holds the API key."""
 
 BUSY = frozenset({408, 425, 429, 500, 502, 503, 504})
 """Statuses after which the same request may succeed."""
 
-LOCAL = ("http://localhost", "http://127.", "http://[::1]")
-"""How the addresses of this machine begin."""
-
 LONGEST = 30.0
 """No wait between two tries is longer, seconds."""
+
+LONGEST_ANSWER = 1_000_000
+"""No answer can be waited for longer, seconds; the system takes no more."""
 
 LARGEST = 2**30
 """No answer is longer, bytes."""
 
 T = TypeVar("T")
+
+
+class _StoppedError(EngineError):
+    """A request that is not tried again, since another one failed for good: that one's failure is told."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +59,8 @@ class Patience:
         for name, least in (("concurrency", 1), ("retries", 0), ("timeout", 1e-3), ("pause", 0)):
             if not getattr(self, name) >= least:
                 raise InputError(f"{name} must be {least:g} or more, but it is {getattr(self, name)}.")
+        if self.timeout > LONGEST_ANSWER:
+            raise InputError(f"timeout must be {LONGEST_ANSWER:,} seconds or less, but it is {self.timeout}.")
 
 
 class Client:
@@ -71,16 +74,8 @@ class Client:
         self.journal = Journal(journal)
         self._key = api_key()
         self._stop = threading.Event()
-        limit = patience.concurrency
-        self._http = self._httpx.Client(
-            base_url=self.url,
-            headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
-            timeout=self._httpx.Timeout(patience.timeout, connect=min(10.0, patience.timeout)),
-            limits=self._httpx.Limits(max_connections=limit, max_keepalive_connections=limit),
-            trust_env=not self.url.startswith(LOCAL),  # no proxy between two processes of one machine
-            follow_redirects=False,  # the key goes to this address and to no other
-            verify=self.url.startswith("https"),  # reading the certificates takes a while
-        )
+        concurrency, timeout = patience.concurrency, patience.timeout
+        self._http = connections(self._httpx, self.url, self._key, concurrency=concurrency, timeout=timeout)
         weakref.finalize(self, self._http.close)
 
     def get(self, path: str) -> Any:
@@ -91,7 +86,7 @@ class Client:
         """
         reply = self._try("GET", path)
         self._refuse(reply)
-        return read_json(reply, self.url + path) if reply.status == 200 else None
+        return read_json(reply, self.url + path, self._key) if reply.status == 200 else None
 
     def post(self, call: Call) -> Json:
         """The JSON answer to one call.
@@ -108,7 +103,7 @@ class Client:
             )
         if reply.status != 200:
             raise EngineError(f"{self.url} failed with status {reply.status} ({self._told(reply)}); see its log.")
-        found = read_json(reply, self.url + call.path)
+        found = read_json(reply, self.url + call.path, self._key)
         if not isinstance(found, dict):
             raise EngineError(f"{self.url}{call.path} did not answer with a JSON object; is this the right server?")
         return found
@@ -143,7 +138,9 @@ class Client:
                 return read_answer(read, known)
             reply = self.post(call)
             found = read_answer(read, reply)
-            self.journal.put(self.url, call, reply, secret=self._key)
+            self.journal.put(self.url, call, reply)
+        except _StoppedError:
+            return None
         except BaseException:
             self._stop.set()
             raise
@@ -176,15 +173,19 @@ class Client:
         if reply.status in (401, 403):
             raise EngineError(f"{self.url} wants an API key that it accepts; set {KEY} in the environment.")
         if 300 <= reply.status < 400:
+            where = self._blank(reply.location) or "another address"
             raise EngineError(
-                f"{self.url} sends requests on to {reply.location or 'another address'}, and neither they nor the key "
-                "follow there; give the address that answers by itself."
+                f"{self.url} sends requests on to {where}, and neither they nor the key follow there; give the address "
+                "that answers by itself."
             )
 
     def _told(self, reply: Reply) -> str:
         """What a server says about an error, in one short line, without the key."""
-        text = error_text(reply)
-        return text.replace(self._key, "***") if self._key else text
+        return error_text(reply, self._key)
+
+    def _blank(self, text: str) -> str:
+        """A text of the server as a message shows it: short, and without the key."""
+        return brief(text.replace(self._key, "***") if self._key else text)
 
     def _try(self, method: str, path: str, body: Json | None = None) -> Reply:
         """Send until the server takes it, with longer and longer pauses between."""
@@ -203,18 +204,28 @@ class Client:
                         f"The certificate of {self.url} cannot be trusted ({trouble}), and nothing was sent; name its "
                         "authority's file in SSL_CERT_FILE, or mend the address."
                     ) from error
+            except self._httpx.DecodingError as error:
+                raise EngineError(
+                    f"{self.url}{path} gave an answer that cannot be unpacked ({error}); let it send plain JSON."
+                ) from error
+            except (self._httpx.InvalidURL, UnicodeError) as error:
+                raise InputError(f"{self.url} is not the address of a server ({error}); mend it.") from error
             if left and self._stop.wait(min(max(pause, asked), LONGEST)):
-                break
+                raise _StoppedError
             pause *= 2
+        where = "this is its address"
+        if getproxies() and not plain_local(self.url):
+            where += ", and that the proxy of the environment reaches it"
         raise EngineError(
-            f"{self.url} gave no answer in {self.patience.retries + 1 - left} tries ({trouble}); see that it is "
-            "running, and that this is its address."
+            f"{self.url} gave no answer in {self.patience.retries + 1} tries ({trouble}); see that it is "
+            f"running, and that {where}."
         )
 
     def _send(self, method: str, path: str, body: Json | None) -> Reply:
         """Send once, and read all of the answer within the time and the size that an answer may have."""
         end = time.monotonic() + self.patience.timeout
         with self._http.stream(method, path, json=body) as reply:
+            self._unpackable(reply.headers.get("Content-Encoding", "identity"), path)
             parts, size = [], 0
             for part in reply.iter_bytes():
                 size += len(part)
@@ -227,6 +238,14 @@ class Client:
                     raise self._httpx.ReadTimeout(f"no whole answer within {self.patience.timeout:g} s")
             told = reply.headers
         return Reply(reply.status_code, b"".join(parts), seconds(told.get("Retry-After")), told.get("Location", ""))
+
+    def _unpackable(self, encoding: str, path: str) -> None:
+        """Refuse an answer that is packed otherwise than asked, before it unpacks to more than there is memory."""
+        if encoding.strip().lower() not in ("", *ENCODINGS):
+            raise EngineError(
+                f"{self.url}{path} packs its answer as {self._blank(encoding)!r}, which was not asked for; let it "
+                "send plain JSON, or gzip."
+            )
 
 
 def imported() -> Any:
@@ -242,37 +261,3 @@ def imported() -> Any:
             "The server engine needs httpx, which is not installed; run pip install 'samepolicy[server]'."
         ) from error
     return httpx
-
-
-def api_key() -> str | None:
-    """The API key of the environment, without white space around it; None where there is none.
-
-    Raises:
-        InputError: it holds a sign that no header can carry; the message does not show it.
-    """
-    key = os.environ.get(KEY, "").strip()
-    if not (key.isascii() and key.isprintable()):
-        raise InputError(f"The key in {KEY} holds a sign that no request can carry; set it again.")
-    return key or None
-
-
-def address(url: str) -> str:
-    """The address of a server, without a slash at its end.
-
-    Raises:
-        InputError: no http address, or one with a name and password in it.
-
-    >>> address("localhost:8000/"), address("https://host/v1")
-    ('http://localhost:8000', 'https://host')
-    """
-    whole = url if "://" in url else f"http://{url}"
-    if "@" in whole or "?" in whole:
-        raise InputError(f"The address of a server must hold no password or query; put the key into {KEY}.")
-    try:
-        parts = urlsplit(whole)
-        good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is no number, or a bracket too few
-        good = False
-    if not good or not whole.isprintable() or " " in whole:
-        raise InputError(f"{url!r} is not the address of a server; write it as http://localhost:8000.")
-    return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/').removesuffix('/v1')}"

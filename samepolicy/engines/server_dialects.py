@@ -14,7 +14,7 @@ from samepolicy.arrays import Ragged
 from samepolicy.engines.base import Scores
 from samepolicy.engines.folder import told_apart
 from samepolicy.engines.rollout import Response
-from samepolicy.engines.server_fields import as_response, first_in, list_in, number_of, same_ids, same_length
+from samepolicy.engines.server_fields import as_response, first_in, is_id, list_in, number_of, same_ids, same_length
 from samepolicy.engines.server_journal import Call, Json
 from samepolicy.errors import EngineError
 from samepolicy.records.side import Sampling
@@ -154,8 +154,9 @@ class SGLangServer(Dialect):
         entries = list_in(meta, "input_token_logprobs", "ask a server that returns log-probs")
         same_length(entries, whole, "input log-probs")
         same_ids([entry[1] for entry in entries], whole)
-        tops = (meta.get("input_top_logprobs") or [None] * len(whole))[len(prompt) :]
-        best = [_best({e[1]: number_of(e[0]) for e in place or []}, top) for place in tops]
+        tops = meta.get("input_top_logprobs") or [None] * len(whole)
+        same_length(tops, whole, "lists of likely tokens")
+        best = [_best({e[1]: number_of(e[0]) for e in place or []}, top) for place in tops[len(prompt) :]]
         return Line(logp=[number_of(entry[0]) for entry in entries[len(prompt) :]], top=best)
 
 
@@ -238,5 +239,9 @@ def _places(given: Sequence[int], ids: Sequence[int]) -> list[int | None]:
 
 
 def _best(entries: dict[int, float], top: int) -> list[tuple[int, float]]:
-    """The `top` most likely ids with their log-probs, most likely first."""
-    return sorted(entries.items(), key=lambda item: -item[1])[:top]
+    """The `top` most likely ids with their log-probs, most likely first; none where the server lists none."""
+    wrong = [i for i in entries if not is_id(i)]
+    if wrong or 0 < len(entries) < top:
+        what = "an id that no vocabulary has" if wrong else f"{len(entries)} likely tokens where {top} were asked for"
+        raise EngineError(f"The server lists {what}; see its log, or ask with a smaller top=.")
+    return sorted(entries.items(), key=lambda item: (item[1] != item[1], -item[1]))[:top]

@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from samepolicy.engines.rollout import Response
 from samepolicy.engines.server_journal import Json
+from samepolicy.engines.server_reply import brief
 from samepolicy.errors import EngineError
 
 LARGEST_ID = 2**31 - 1
@@ -19,17 +20,46 @@ def as_response(ids: Sequence[Any], logp: Sequence[Any], stopped: bool, text: An
     same_length(logp, ids, "log-probs")
     finish: Literal["stop", "length"] = "stop" if stopped else "length"
     values = [number_of(value) for value in logp]
-    wrong = [i for i in ids if not isinstance(i, int) or not 0 <= i <= LARGEST_ID]
+    wrong = [i for i in ids if not is_id(i)]
     if wrong:
-        raise EngineError(f"The server says that it sampled {wrong[0]!r}, which is no token id; see its log.")
-    return Response(ids=list(ids), logp=values, finish=finish, text=text if isinstance(text, str) else None)
+        raise EngineError(
+            f"The server says that it sampled {brief(repr(wrong[0]))}, which is no token id; see its log."
+        )
+    return Response(ids=list(ids), logp=values, finish=finish, text=no_halves(text) if isinstance(text, str) else None)
+
+
+def encoded(reply: Json) -> list[int]:
+    """The ids that a server encodes a prompt to."""
+    wrong = [token for token in reply["tokens"] if not is_id(token)]
+    if wrong:
+        raise EngineError(f"The server encodes a prompt to {brief(repr(wrong[0]))}, which is no token id; see its log.")
+    return list(reply["tokens"])
+
+
+def is_id(value: Any) -> bool:
+    """Whether a value from JSON can be a token id."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST_ID
+
+
+def no_halves(text: str) -> str:
+    r"""A text from JSON, with a replacement character for each half of a character, which no file can hold.
+
+    >>> no_halves("a\ud83d"), no_halves("\ud83d\ude00") == "\N{GRINNING FACE}"
+    ('a�', True)
+    """
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def first_in(reply: Json, name: str) -> Json:
-    """The first entry of a list in a reply."""
-    listed = list_in(reply, name, "is this the right server?")
+    """The only entry of a list in a reply."""
+    listed = list_in(reply, name, "see that this is the right server")
     if not listed or not isinstance(listed[0], dict):
         raise EngineError(f"The server's answer has an empty {name}; see its log.")
+    if len(listed) > 1:
+        raise EngineError(
+            f"The server gave {len(listed)} {name} where one was asked for, so nothing says which is meant; see its "
+            "log."
+        )
     found: Json = listed[0]
     return found
 
@@ -62,6 +92,6 @@ def number_of(value: Any) -> float:
     if value is None:
         return float("nan")
     if isinstance(value, bool | str):
-        raise EngineError(f"The server gave the log-prob {value!r}, which is no number; see its log.")
+        raise EngineError(f"The server gave the log-prob {brief(repr(value))}, which is no number; see its log.")
     number = float(value)
     return float("-inf") if number <= ABSENT else number

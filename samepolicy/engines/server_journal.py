@@ -12,9 +12,6 @@ from samepolicy.errors import InputError
 
 Json: TypeAlias = dict[str, Any]
 
-SHORTEST = 8
-"""Letters of a secret that cannot be a word of the answer by chance."""
-
 FIRST = '{"asked": '
 """What a line of a journal begins with."""
 
@@ -47,7 +44,9 @@ class Journal:
         if path is None:
             return
         file = Path(path)
-        if file.is_dir() or not os.access(file if file.exists() else file.absolute().parent, os.W_OK):
+        if (file.exists() and not file.is_file()) or not os.access(
+            file if file.exists() else file.absolute().parent, os.W_OK
+        ):
             raise InputError(f"The journal {path} cannot be written; name a file in a folder that is there.")
         text = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
         if text[: len(FIRST)] != FIRST[: len(text)]:
@@ -57,8 +56,9 @@ class Journal:
         for line in text.splitlines():
             try:
                 entry = json.loads(line)
-                self._known[entry["asked"]] = entry["answer"]
-            except (ValueError, TypeError, KeyError):
+                if isinstance(entry["answer"], dict):
+                    self._known[entry["asked"]] = entry["answer"]
+            except (ValueError, TypeError, KeyError, RecursionError):
                 continue
         if text and not text.endswith("\n"):
             with file.open("a", encoding="utf-8") as end:
@@ -75,8 +75,8 @@ class Journal:
         self.taken += found is not None
         return found
 
-    def put(self, url: str, call: Call, answer: Json, *, secret: str | None = None) -> None:
-        """Keep an answer, without the secret that a server may have repeated in it."""
+    def put(self, url: str, call: Call, answer: Json) -> None:
+        """Keep an answer."""
         if self.path is None:
             return
         name = self._name(url, call)
@@ -84,7 +84,7 @@ class Journal:
         with self._lock:
             self._known[name] = answer
             with Path(self.path).open("a", encoding="utf-8") as file:
-                file.write(line.replace(secret, "***") if secret and len(secret) >= SHORTEST else line)
+                file.write(line)
 
     def _name(self, url: str, call: Call) -> str:
         """What a call is known by: a hash of all that it asks, and whom."""

@@ -9,7 +9,7 @@ import numpy as np
 from samepolicy.engines.rollout import Response
 from samepolicy.engines.server_client import Client
 from samepolicy.engines.server_dialects import Dialect
-from samepolicy.engines.server_reply import read_answer
+from samepolicy.engines.server_reply import brief, read_answer
 from samepolicy.errors import EngineError, InputError
 from samepolicy.records.declared import effective
 from samepolicy.records.side import Sampling
@@ -19,6 +19,12 @@ PLAIN = "openai"
 
 MOST = 32
 """Tokens that the defaults are judged by."""
+
+LONGEST_NAME = 1000
+"""Letters of a model's name or folder at most."""
+
+LONGEST_PART = 255
+"""Bytes of one part of a path at most; the file system takes no longer ones."""
 
 TINY = 1e-4
 """A top-p that leaves one token."""
@@ -152,25 +158,39 @@ def _about(client: Client, place: tuple[str, str]) -> tuple[str, dict[str, Any]]
 def _listed(client: Client, kind: str, about: dict[str, Any], model: str | None) -> Found:
     """The model that is served."""
     listed = client.get("/v1/models")
-    entries = listed.get("data", []) if isinstance(listed, dict) else []
-    names = [str(entry.get("id")) for entry in entries]
+    told = listed.get("data") if isinstance(listed, dict) else None
+    entries = [e for e in told if isinstance(e, dict) and _name(e.get("id"))] if isinstance(told, list) else []
+    names = [entry["id"] for entry in entries]
     if model is not None and names and model not in names:
-        raise InputError(f"{client.url} serves no model {model!r}; it serves {', '.join(names)}.")
+        raise InputError(f"{client.url} serves no model {model!r}; it serves {brief(', '.join(names))}.")
     if not names and model is None and kind in ("vllm", PLAIN):
         raise EngineError(f"{client.url} lists no model; name it with served_model=.")
     served = [e for e in entries if e.get("id") == (model or names[0])]
     entry = served[0] if served else {}
-    version = about.get("version") or about.get("build_info")
-    folder = about.get("model_path") or entry.get("root")  # the root of SGLang's list is the served name
+    version = _name(about.get("version")) or _name(about.get("build_info"))
+    folder = _name(about.get("model_path")) or _name(entry.get("root"))  # the root of SGLang's list is the served name
     slot = about.get("default_generation_settings") or {}
     limit = entry.get("max_model_len") or about.get("context_length") or slot.get("n_ctx")
     return Found(
         kind=kind,
-        version=None if version is None else str(version),
+        version=version,
         model=model or (names[0] if names else ""),
-        folder=None if folder is None else str(folder),
-        limit=None if limit is None else int(limit),
+        folder=folder,
+        limit=None if limit is None else _length(limit),
     )
+
+
+def _name(value: Any) -> str | None:
+    """A text that can be a name, a version or a folder; None where it is none."""
+    good = isinstance(value, str) and value.isprintable() and 0 < len(value) <= LONGEST_NAME
+    return value if good and max(len(part.encode()) for part in value.split("/")) <= LONGEST_PART else None
+
+
+def _length(limit: Any) -> int:
+    """The longest sequence that a server says it takes."""
+    if isinstance(limit, bool) or int(limit) < 1:
+        raise EngineError(f"The server says that it takes sequences of {limit} tokens at most; see its log.")
+    return int(limit)
 
 
 def _ask(client: Client, dialect: Dialect, found: Found, sampling: Sampling | None, *, most: int) -> Response:

@@ -69,6 +69,11 @@ class Spelling:
         known = next((at for at, token in enumerate(found) if token is None), len(found))
         return Made(ids=[t for t in found[:known] if t is not None], guessed=sum(at < known for at in unsure))
 
+    def fitting(self, pieces: Sequence[str], ids: Sequence[int]) -> int:
+        """How many ids at the beginning may have these texts; white space around them, and byte codes, tell nothing."""
+        pairs = enumerate(zip(pieces, ids, strict=False))
+        return next((at for at, (_, token) in pairs if not self._may(pieces, at, token)), min(len(pieces), len(ids)))
+
     def _certain(self, pieces: Sequence[str], at: int) -> int | None:
         """The only id with a piece's text; None where there are several or none, or where a character is in pieces."""
         ids = self._spelt.get(pieces[at], []) if _complete(pieces, at) else []
@@ -88,6 +93,11 @@ class Spelling:
     def _fits(self, pieces: Sequence[str], at: int, token: int) -> bool:
         """Whether an id may have a piece's text."""
         return not _complete(pieces, at) or token in self._spelt.get(pieces[at], [])
+
+    def _may(self, pieces: Sequence[str], at: int, token: int) -> bool:
+        """Whether a server may have meant an id by a piece's text."""
+        same = self._fits(pieces, at, token) or pieces[at].strip() == self.spell([token]).strip()
+        return same or pieces[at].startswith("bytes:")
 
     @cached_property
     def _spelt(self) -> dict[str, list[int]]:

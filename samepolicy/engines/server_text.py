@@ -16,8 +16,9 @@ from samepolicy.engines.folder import told_apart
 from samepolicy.engines.rollout import Response
 from samepolicy.engines.server_client import Client
 from samepolicy.engines.server_dialects import Dialect, Line
-from samepolicy.engines.server_fields import as_response, first_in, list_in, number_of, same_length
+from samepolicy.engines.server_fields import as_response, first_in, list_in, no_halves, number_of, same_length
 from samepolicy.engines.server_journal import Call, Json
+from samepolicy.engines.server_reply import brief
 from samepolicy.engines.server_spelling import Spelling
 from samepolicy.errors import EngineError, InputError
 from samepolicy.records.run import Run
@@ -85,7 +86,7 @@ class TextServer(Dialect):
         """See `Dialect.sampled`."""
         choice = first_in(reply, "choices")
         pieces, logp = _tokens(choice)
-        text = choice.get("text") if isinstance(choice.get("text"), str) else None
+        text = no_halves(choice["text"]) if isinstance(choice.get("text"), str) else None
         made = self.spelling.ids(pieces, text)
         kept = len(made.ids)
         cut = kept < len(pieces)
@@ -101,12 +102,14 @@ class TextServer(Dialect):
         return Call("/v1/completions", {**body, "logprobs": 1, "temperature": 1.0})
 
     def scored(self, reply: Json, prompt: Sequence[int], response: Sequence[int], top: int) -> Line:
-        """Read them; NaN from the first token on that the server reads otherwise."""
+        """Read them; NaN from the first token on that the server reads, or echoes, otherwise."""
         pieces, logp = _tokens(first_in(reply, "choices"))
         whole = [*prompt, *response]
         if self.by_id:
             same_length(logp[: len(whole)], whole, "echoed log-probs")
-        same = len(whole) if self.by_id else _agreeing(self.spelling.ids(pieces[: len(whole)]).ids, whole)
+            same = self.spelling.fitting(pieces, whole)
+        else:
+            same = _agreeing(self.spelling.ids(pieces[: len(whole)]).ids, whole)
         known = [number_of(value) for value in logp[:same]] + [float("nan")] * (len(whole) - same)
         return Line(logp=known[len(prompt) :], top=[])
 
@@ -200,7 +203,7 @@ def _echoes(client: Client, one: TextServer, prompt: list[int], model: str) -> b
         line = client.ask(call, partial(one.scored, prompt=prompt[:half], response=prompt[half:], top=0))
     except (InputError, EngineError):
         return False
-    return bool(np.isfinite(line.logp).all())
+    return bool(np.isfinite(line.logp).all() and np.any(line.logp))  # some fill in zeros
 
 
 def _tokens(choice: Json) -> tuple[list[str], list[Any]]:
@@ -211,14 +214,15 @@ def _tokens(choice: Json) -> tuple[list[str], list[Any]]:
     same_length(logp, pieces, "log-probs")
     wrong = [piece for piece in pieces if not isinstance(piece, str)]
     if wrong:
-        raise EngineError(f"The server gave the token {wrong[0]!r}, which is no text; see its log.")
-    return pieces, logp
+        raise EngineError(f"The server gave the token {brief(repr(wrong[0]))}, which is no text; see its log.")
+    return [no_halves(piece) for piece in pieces], logp
 
 
 def _prompt_tokens(reply: Json) -> int | None:
     """Tokens of the prompt as the server counted them."""
-    counted = (reply.get("usage") or {}).get("prompt_tokens")
-    return counted if isinstance(counted, int) else None
+    usage = reply.get("usage")
+    counted = usage.get("prompt_tokens") if isinstance(usage, dict) else None
+    return counted if isinstance(counted, int) and not isinstance(counted, bool) else None
 
 
 def _agreeing(ids: Sequence[int], wanted: Sequence[int]) -> int:

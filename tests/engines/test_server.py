@@ -12,7 +12,9 @@ import pytest
 
 from samepolicy.arrays import Ragged
 from samepolicy.engines.base import Engine, engine
-from samepolicy.engines.server_client import KEY, Call, Client, Patience, address
+from samepolicy.engines.server_address import KEY, address
+from samepolicy.engines.server_client import Client, Patience
+from samepolicy.engines.server_journal import Call
 from samepolicy.errors import EngineError, InputError, MissingDependencyError
 from samepolicy.records.side import Sampling
 from samepolicy.testing import engine_laws

@@ -117,7 +117,8 @@ def test_a_run_that_was_killed_goes_on_where_it_stopped(
     out = tmp_path / "new" / "run"
     (tmp_path / "prompts.txt").write_text("".join(f"{i}\n" for i in range(16)))
     command = [*COMMAND, "--rollout", url, "--out", str(out), "--prompts", str(tmp_path / "prompts.txt")]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    with (tmp_path / "told").open("w") as told:
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=told)
     for _ in range(600):
         if len(asked) >= 8:
             break
@@ -125,6 +126,7 @@ def test_a_run_that_was_killed_goes_on_where_it_stopped(
     process.send_signal(how)
     go_on.set()
     process.wait(20)
+    assert ("the same command goes on from there" in (tmp_path / "told").read_text()) == (how == signal.SIGINT)
     before = len(asked)
     assert before < 14, "what waited was sent all the same"
     kept = (tmp_path / "new" / "run.journal").read_text().count('{"asked": ')

@@ -1,11 +1,13 @@
 """Servers that give text and no token ids: stand-ins around the toy, whose tokenizer is at hand."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from samepolicy.arrays import Ragged
+from samepolicy.cli.main import status
 from samepolicy.diagnose import check
 from samepolicy.engines import hf_load
 from samepolicy.engines.base import Engine, engine
@@ -210,6 +212,21 @@ def test_without_a_tokenizer_it_is_refused():
         connected(url)
 
 
+def test_check_takes_the_tokenizer_of_its_model_and_says_so(
+    tokenizer: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    (tmp_path / "prompts.txt").write_text("one\nthree four\n")
+    told = ["--trainer", "toy:", "--max-tokens", "4", "--rollout-dtype", "float32"]
+    asked = ["check", tokenizer, "--prompts", str(tmp_path / "prompts.txt"), *told]
+    with serving(plain()) as url:
+        found = status([*asked, "--rollout", url])
+        assert f"by the tokenizer of {tokenizer} (another: --rollout-tokenizer)" in capsys.readouterr().err
+        assert found == status([*asked, "--rollout", url, "--rollout-tokenizer", tokenizer]) != 2
+        assert "another: --rollout-tokenizer" not in capsys.readouterr().err
+        assert status([*asked[:1], *asked[2:], "--rollout", url]) == 2
+    assert "or --rollout-tokenizer PATH" in capsys.readouterr().err
+
+
 def test_a_server_can_be_made_to_speak_by_text(tokenizer: str):
     def answer(path: str, body: dict[str, Any], _: dict[str, str]) -> Any:
         if path == "/v1/completions" and isinstance(body["prompt"], str):
@@ -219,3 +236,70 @@ def test_a_server_can_be_made_to_speak_by_text(tokenizer: str):
     with serving(answer) as url:
         run = connected(url, tokenizer=tokenizer, by_text=True).generate(PROMPTS, Sampling(max_tokens=4))
     assert (run.rollout.engine, run.rollout.extra["by_text"]["sent"]) == ("vllm", "text")
+
+
+def echoing(change: Any) -> Any:
+    """A stand-in that reads ids and whose echo is changed."""
+
+    def only(body: dict[str, Any], value: dict[str, Any]) -> None:
+        if body.get("echo"):
+            change(value["choices"][0]["logprobs"])
+
+    return changed(only, ids=True)
+
+
+def without_first(told: dict[str, Any]) -> None:
+    """A BOS that is not echoed: every log-prob is the next token's."""
+    for name in ("tokens", "token_logprobs"):
+        told[name].pop(0)
+
+
+def turned(told: dict[str, Any]) -> None:
+    for name in ("tokens", "token_logprobs"):
+        told[name].reverse()
+
+
+def zeros(told: dict[str, Any]) -> None:
+    told["token_logprobs"] = [0.0] * len(told["tokens"])
+
+
+@pytest.mark.parametrize("change", [without_first, turned, zeros, lambda told: told.update(tokens=["z"] * 99)])
+def test_an_echo_by_ids_that_is_of_other_tokens_or_made_up_gives_no_log_probs(tokenizer: str, change: Any):
+    with serving(echoing(change)) as url:
+        assert not connected(url, tokenizer=tokenizer).capabilities.score
+
+
+def test_an_echo_by_ids_may_lack_the_sampled_token_and_hold_pieces_of_characters(tokenizer: str):
+    def change(told: dict[str, Any]) -> None:
+        told["tokens"], told["token_logprobs"] = told["tokens"][:-1], told["token_logprobs"][:-1]
+        told["tokens"][0], told["tokens"][-1] = "bytes:\\xe2", "\ufffd"
+
+    expected = TOY.engine.score(PROMPTS, RESPONSES).logp.values
+    with serving(echoing(change)) as url:
+        np.testing.assert_allclose(
+            connected(url, tokenizer=tokenizer).score(PROMPTS, RESPONSES).logp.values, expected, atol=1e-5
+        )
+
+
+@pytest.mark.parametrize("at", [0, 1, -1])
+def test_half_a_character_is_a_piece_of_one(tokenizer: str, at: int):
+    def half(body: dict[str, Any], value: dict[str, Any]) -> None:
+        if body["max_tokens"] == 5:
+            value["choices"][0]["logprobs"]["tokens"][at] = "\ud83d"
+
+    runs = []
+    for answer in (changed(half), plain()):
+        with serving(answer) as url:
+            runs.append(connected(url, tokenizer=tokenizer).generate(PROMPTS, Sampling(max_tokens=5, seed=2)))
+    run, untouched = runs
+    for found, ids in zip(run["response_ids"], untouched["response_ids"], strict=True):
+        assert found.tolist() == ids.tolist()[: len(found)]
+    told = run.rollout.extra["by_text"]
+    assert told["guessed"] + told["cut"] >= 2
+
+
+@pytest.mark.parametrize("usage", [[1], None, {"prompt_tokens": "5"}, {"prompt_tokens": True}, {"prompt_tokens": 1e9}])
+def test_a_count_of_prompt_tokens_that_is_none_says_nothing(tokenizer: str, usage: Any):
+    with serving(changed(lambda body, value: value.update(usage=usage), ids=True)) as url:
+        run = connected(url, tokenizer=tokenizer).generate(PROMPTS, Sampling(max_tokens=2))
+    assert (run.rollout.extra["by_text"]["sent"], run.rollout.extra["by_text"]["misread"]) == ("text", 0)
