@@ -23,7 +23,7 @@ _CHOSEN: ContextVar[Choices] = ContextVar("chosen")
 _KIND = re.compile(r"[a-z]\w+:")
 """What stands before an engine's path."""
 
-EPILOG = "Every option of an engine is a switch, too ({how}); `samepolicy explain hf` lists those of hf."
+EPILOG = "Every option of an engine is a switch, too ({how}); `samepolicy explain hf` (vllm, server, toy) lists them."
 
 
 class EngineCommand(TyperCommand):

@@ -39,7 +39,6 @@ def command(
     from samepolicy.cli.check import installed
     from samepolicy.cli.prompts import read_prompts
     from samepolicy.diagnose.consistency import encode
-    from samepolicy.engines.base import engine
     from samepolicy.paths import paths
 
     given = {"rollout": rollout, "trainer": trainer}
@@ -51,7 +50,7 @@ def command(
         sides: dict[str, Any] = {}
         for side, spec in specs.items():
             tell(f"loading {spec}", len(sides), 2)
-            sides[side] = engine(spec, **chosen[side])
+            sides[side] = engines.opened(spec, chosen[side], model)
         ids = encode(sides["rollout"], asked)
         found = paths(**sides, prompts=ids, max_tokens=max_tokens, progress=tell)
     output.show(view(found), found.as_dict(), as_json=as_json)
