@@ -16,7 +16,9 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "benchmarks.md"
 
 
-def publish(name: str, title: str, rows: Sequence[dict[str, Any]], *, packages: Sequence[str] = ()) -> None:
+def publish(
+    name: str, title: str, rows: Sequence[dict[str, Any]], *, packages: Sequence[str] = (), script: str = ""
+) -> None:
     """Publish one table.
 
     Args:
@@ -24,6 +26,7 @@ def publish(name: str, title: str, rows: Sequence[dict[str, Any]], *, packages: 
         title: one sentence that says what was compared with what.
         rows: the table; every row has the same keys.
         packages: packages whose versions belong to the figures.
+        script: the bench script, where the section's name is another.
     """
     versions = {p: version(p) for p in ("numpy", *packages)}
     machine = f"{platform.machine()}, Python {platform.python_version()}, " + ", ".join(
@@ -34,7 +37,7 @@ def publish(name: str, title: str, rows: Sequence[dict[str, Any]], *, packages: 
     results = ROOT / "build" / "bench"
     results.mkdir(parents=True, exist_ok=True)
     (results / f"{name}.json").write_text(json.dumps({"title": title, "rows": rows, "versions": versions}, indent=1))
-    section = f"<!-- {name} -->\n{title}\n\n{table}\n\n`python bench/{name}.py`, {machine}.\n<!-- /{name} -->"
+    section = f"<!-- {name} -->\n{title}\n\n{table}\n\n`python bench/{script or name}.py`, {machine}.\n<!-- /{name} -->"
     page = PAGE.read_text(encoding="utf-8")
     mark = re.compile(rf"<!-- {name} -->.*<!-- /{name} -->", re.DOTALL)
     PAGE.write_text(

@@ -236,8 +236,8 @@ def report(done: list[dict[str, Any]], split: str) -> None:
     misses = [_miss(c) for c in done if not right(c)]
     if split == "report":
         publish("faults", _title(done), rows, packages=("torch", "transformers"))
-        publish("faults-named", "What was named first, by the cause that was there.", _confusion(done), packages=())
-        publish("faults-missed", "Every case that was told wrong.", misses, packages=())
+        publish("faults-named", "What was named first, by the cause that was there.", _confusion(done), script="faults")
+        publish("faults-missed", "Every case that was told wrong.", misses, script="faults")
     else:
         print(*rows, *misses, sep="\n")
     print(f"Parameters: {_parameters(done)}\nLedger: {_ledger(done)}")
