@@ -37,12 +37,25 @@ FULL_EXAMPLE = re.compile(rf"^\s*{HEAVY}|\b(hf|vllm):", re.MULTILINE)
 
 
 @pytest.fixture(autouse=True)
-def loggers_speak() -> None:
-    """What another package did to this one's loggers in an earlier test is undone."""
-    for name in [name for name in logging.root.manager.loggerDict if name.startswith("samepolicy")]:
-        logger = logging.getLogger(name)
+def loggers_speak() -> Generator[None, None, None]:
+    """A test after which a warning of this package reaches nobody fails, and not the ones that look for warnings."""
+    yield
+    heard: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = heard.append  # type: ignore[method-assign]
+    logging.getLogger().addHandler(handler)
+    logger: logging.Logger | None = logging.getLogger("samepolicy.records")
+    logger.warning("heard")
+    logging.getLogger().removeHandler(handler)
+    if heard:
+        return
+    chain = []
+    while logger is not None:
+        chain.append(f"{logger.name}: level {logger.level}, disabled {logger.disabled}, propagates {logger.propagate}")
         logger.disabled, logger.propagate = False, True
+        logger = logger.parent
     logging.disable(logging.NOTSET)
+    pytest.fail(f"No warning is heard after this test ({'; '.join(chain)}; {logging.root.manager.disable})")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -98,13 +98,12 @@ def _padded(evidence: Evidence, layout: Layout) -> Undone:
     side = "between prompt and response" if layout.pad_right else "on the left"
     seen = "attended to" if layout.pad_seen else "counted by the positions"
     pads = layout.pad_to - evidence.run["prompt_ids"].lengths
-    sizes = np.abs(np.where(evidence.comparable, evidence.residual, np.nan))
-    rows = np.array([np.nanmean(sizes[evidence.row == r]) if n else np.nan for r, n in enumerate(evidence.run.lengths)])
-    few = pads <= np.median(pads)
+    fine = evidence.comparable & np.isfinite(evidence.residual)
+    few = (pads <= np.median(pads))[evidence.row]
+    parts = [np.abs(evidence.residual[fine & half]) for half in (few, ~few)]
     told = (
-        f"; mean abs gap {np.nanmean(rows[few]):.2g} nats in the half with fewest pads"
-        f" and {np.nanmean(rows[~few]):.2g} in the other"
-        if few.any() and not few.all()
+        f"; mean abs gap {parts[0].mean():.2g} nats in the half with fewest pads and {parts[1].mean():.2g} in the other"
+        if all(map(len, parts))
         else ""
     )
     return Undone(

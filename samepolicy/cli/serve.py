@@ -1,5 +1,6 @@
 """`samepolicy serve`."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -46,10 +47,9 @@ def command(
 
     known = pieces_of(tokenizer) if tokenizer is not None else None
     address = Address(host=host, port=port, token=token, names=tuple(name or ()))
-    try:
+    with suppress(KeyboardInterrupt):
         serve(folder, address, pieces=known, tell=_say)
-    except KeyboardInterrupt:
-        output.note("The live page has ended.")
+    output.note("The live page has ended.")
 
 
 def _say(url: str) -> None:

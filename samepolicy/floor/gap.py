@@ -157,7 +157,8 @@ def measure(
     """
     good = np.isfinite(difference) & np.isfinite(floor_square)
     difference, floor_square, prompt = difference[good], floor_square[good], prompt[good]
-    square, top = difference**2, CAP**2 * floor_square
+    with np.errstate(over="ignore"):
+        square, top = difference**2, CAP**2 * floor_square
     capped = np.minimum(square, top)
     unit = np.unique(prompt, return_inverse=True)[1]
     sums = [np.bincount(unit, weights=w).astype(np.float64) for w in (capped, floor_square)]
