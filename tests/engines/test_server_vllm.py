@@ -112,7 +112,6 @@ def test_what_nobody_asked_for_is_noticed(server: Engine):
     assert extra["logprobs_mode"] == "raw"
 
 
-@pytest.mark.e2e
 def test_a_server_started_with_another_temperature_is_noticed(tmp_path: Path):
     warm = ("--dtype", "bfloat16", "--override-generation-config", '{"temperature": 0.6}')
     with vllm_server(smollm2_folder(), tmp_path / "log", *warm) as address:
