@@ -7,7 +7,6 @@ plain sampling loop stands for the engine. It samples at temperature 1 while the
 on from step 1.
 """
 
-import logging
 import tempfile
 import warnings
 from typing import Any
@@ -70,7 +69,6 @@ def make_trainer(folder: str) -> Any:
 
 
 def main() -> None:
-    logging.getLogger("samepolicy").setLevel(logging.ERROR)  # a real run wants to hear it
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         trainer = make_trainer(folder)

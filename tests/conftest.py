@@ -53,6 +53,7 @@ def loggers_speak() -> Generator[None, None, None]:
     while logger is not None:
         chain.append(f"{logger.name}: level {logger.level}, disabled {logger.disabled}, propagates {logger.propagate}")
         logger.disabled, logger.propagate = False, True
+        logger.setLevel(logging.NOTSET if logger.parent else logger.level)
         logger = logger.parent
     logging.disable(logging.NOTSET)
     pytest.fail(f"No warning is heard after this test ({'; '.join(chain)}; {logging.root.manager.disable})")
