@@ -6,6 +6,7 @@ Importing samepolicy below the hook checks every annotated shape and type of the
 import logging
 import os
 import re
+import signal
 from collections.abc import Generator
 from functools import cache
 from pathlib import Path
@@ -22,6 +23,11 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # the workers share the cores; must be set before torch is loaded
+
+if (
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+):  # in the background of a shell, which the tests' processes inherit
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 install_import_hook("samepolicy", "tests.shapes.checked")
 
