@@ -145,14 +145,12 @@ class Evidence:
     @cached_property
     def _halves(self) -> tuple[np.ndarray, np.ndarray]:
         """One prompt of each two that have about the same gap for fitting; with very few prompts, all for both."""
-        prompts, unit = np.unique(self.prompt[self.comparable], return_inverse=True)
+        prompts = largest_first(self.prompt[self.comparable], self._floors[self.comparable])
         if len(prompts) < FEW:
             return self.comparable, self.comparable
-        size = np.bincount(unit, self._floors[self.comparable]) / np.bincount(unit)
-        chance = np.random.default_rng(0).random(len(prompts))
-        order = np.argsort(-size, kind="stable")
-        first = [min(pair, key=lambda i: chance[i]) for pair in (order[i : i + 2] for i in range(0, len(order), 2))]
-        fitted = np.isin(self.prompt, prompts[first])
+        chance = np.random.default_rng(0).random(len(prompts))[np.argsort(np.argsort(prompts))]
+        pairs = (range(i, min(i + 2, len(prompts))) for i in range(0, len(prompts), 2))
+        fitted = np.isin(self.prompt, prompts[[min(pair, key=lambda i: chance[i]) for pair in pairs]])
         return self.comparable & fitted, self.comparable & ~fitted
 
     @property
@@ -166,9 +164,7 @@ class Evidence:
     @cached_property
     def probe(self) -> Int[np.ndarray, " n"]:
         """The few tokens that settings are tried on, rising: whole responses of the fitted half, of all gaps."""
-        rows, at = np.unique(self.row[self.fitted], return_inverse=True)
-        size = np.bincount(at, self._floors[self.fitted]) / np.bincount(at)
-        rows = rows[np.argsort(-size, kind="stable")]
+        rows = largest_first(self.row[self.fitted], self._floors[self.fitted])
         lengths = self.run.lengths + (self.run["prompt_ids"].lengths if "prompt_ids" in self.run else 0)
         most = max(int(np.searchsorted(np.cumsum(lengths[rows]), PROBE, side="right")), min(FEW, len(rows)))
         chosen = rows[np.linspace(0, len(rows) - 1, min(most, len(rows)), dtype=np.int64)]
@@ -214,9 +210,7 @@ class Evidence:
     @cached_property
     def glance(self) -> Int[np.ndarray, " n"]:
         """The tokens of the probe's responses that are furthest from what is known; dear settings are tried on them."""
-        rows, at = np.unique(self.row[self.probe], return_inverse=True)
-        size = np.bincount(at, self._errors(DECLARED, self.probe)) / np.bincount(at)
-        order = rows[np.argsort(-size, kind="stable")]
+        order = largest_first(self.row[self.probe], self._errors(DECLARED, self.probe))
         lengths = self.run.lengths[order] + (self.run["prompt_ids"].lengths[order] if "prompt_ids" in self.run else 0)
         few = order[: max(int(np.searchsorted(np.cumsum(lengths), GLANCE, side="right")), 2)]
         return self.probe[np.isin(self.row[self.probe], few)]
@@ -378,6 +372,17 @@ class Evidence:
         for step in settings.arrays:
             found = step.apply(found, self.reference)
         return np.asarray(found[probe])
+
+
+def largest_first(label: Int[np.ndarray, " n"], value: Float[np.ndarray, " n"]) -> Int[np.ndarray, " labels"]:
+    """The labels by the mean of their values, largest first.
+
+    >>> largest_first(np.array([4, 7, 7]), np.array([1.0, 0.5, 2.5])).tolist()
+    [7, 4]
+    """
+    found, at = np.unique(label, return_inverse=True)
+    ordered: np.ndarray = found[np.argsort(-np.bincount(at, value) / np.bincount(at), kind="stable")]
+    return ordered
 
 
 def simplest(tried: Sequence[tuple[float, Choice]]) -> Choice | None:

@@ -300,9 +300,8 @@ class Reference:
             raise Unavailable(f"the run's {' and '.join(missing)}, to score again")
         if model not in self._models:
             self._models = {m: e for m, e in self._models.items() if m.change == UNCHANGED and m.dtype == "float32"}
-            self._bodies = {
-                k: b for k, b in self._bodies.items() if k[0] in (*self._models, model)
-            }  # states hold models
+            held = (*self._models, model)  # states hold on to their model
+            self._bodies = {key: body for key, body in self._bodies.items() if key[0] in held}
             extra = {} if model.change == UNCHANGED else {"change": model.change}
             made = self.engine.variant(dtype=model.dtype, weights_dtype=model.weights_dtype, **extra)
             if not made.capabilities.states:

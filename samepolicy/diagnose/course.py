@@ -85,13 +85,15 @@ def course(run: Run) -> Course | None:
     size = _sizes(run)
     fine = np.isfinite(size)
     step, size = run["step"][fine], size[fine]
-    if len(np.unique(step)) < LEAST:
+    steps = np.unique(step)
+    if len(steps) < LEAST:
         return None
+    by_step = np.array([_rms(size[step == s]) for s in steps])
     lag, updates = _lags(run, fine)
     return (
         _lags_behind(step, lag, size)
-        or _jumps(step, size)
-        or _grows(step, size, updates=updates)
+        or _jumps(steps, by_step)
+        or _grows(steps, by_step, updates=updates)
         or Course(shape="flat", sentence=_flat(size), low=_rms(size), high=_rms(size), p=1.0)
     )
 
@@ -142,10 +144,8 @@ def _lags_behind(step: np.ndarray, lag: np.ndarray | None, size: np.ndarray) -> 
     return Course(shape="lags", sentence=sentence, low=low, high=high, p=p)
 
 
-def _grows(step: np.ndarray, size: np.ndarray, *, updates: bool | None) -> Course | None:
+def _grows(steps: np.ndarray, by_step: np.ndarray, *, updates: bool | None) -> Course | None:
     """A gap that grows with the step."""
-    steps = np.unique(step)
-    by_step = np.array([_rms(size[step == s]) for s in steps])
     along, p = _together(steps, by_step)
     third = max(len(steps) // 3, 1)
     low, high = _rms(by_step[:third]), _rms(by_step[-third:])
@@ -156,10 +156,8 @@ def _grows(step: np.ndarray, size: np.ndarray, *, updates: bool | None) -> Cours
     return Course(shape="drifts" if updates is False else "grows", sentence=sentence, low=low, high=high, p=p)
 
 
-def _jumps(step: np.ndarray, size: np.ndarray) -> Course | None:
+def _jumps(steps: np.ndarray, by_step: np.ndarray) -> Course | None:
     """A gap with another level from one step on, which two levels describe better than a line."""
-    steps = np.unique(step)
-    by_step = np.array([_rms(size[step == s]) for s in steps])
     place, p = change_point(by_step)
     if p > LEVEL:
         return None
