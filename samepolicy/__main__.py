@@ -1,6 +1,14 @@
-"""`python -m samepolicy` is the command `samepolicy`."""
+"""`python -m samepolicy` is the command `samepolicy`; worker processes import this module again, so it loads nothing."""
 
-from samepolicy.cli.main import main
+from typing import NoReturn
+
+
+def main() -> NoReturn:
+    """Run the program and leave with its status."""
+    from samepolicy.cli.main import main
+
+    main()
+
 
 if __name__ == "__main__":
     main()

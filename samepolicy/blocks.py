@@ -139,7 +139,7 @@ class Batch:
         def work(cut: tuple[slice, Any]) -> T:
             return function(self.block(*cut))
 
-        if len(cuts) < 2 or not on_host(self.mask):
+        if len(cuts) < 2 or THREADS < 2 or not on_host(self.mask):
             yield from map(work, cuts)
             return
         with ThreadPoolExecutor(THREADS) as pool:

@@ -86,15 +86,15 @@ def _windowed(
 
 
 def _begin(task: Task) -> None:
-    """Prepare a worker process: it has one core, and leaves interrupts to its parent."""
+    """Prepare a worker process: it leaves interrupts to its parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _TASK[:] = [task]
-    one_core().__enter__()
 
 
 def _work(shard: Shard) -> Measured:
-    """Do the worker's task."""
-    return _TASK[0](shard)
+    """Do the worker's task, on one core."""
+    with one_core():
+        return _TASK[0](shard)
 
 
 @contextmanager

@@ -141,7 +141,7 @@ def from_arrow(chunked: Any) -> Packed:
         array = array.chunk(0) if array.num_chunks else pa.array([], type=array.type)
     if not pa.types.is_large_list(array.type):
         return _values(array)
-    offsets, inner = np.array(array.offsets, dtype=np.int64), array.values
+    offsets, inner = _values(array.offsets), array.values
     inner = inner.slice(offsets[0], offsets[-1] - offsets[0])
     if pa.types.is_fixed_size_list(inner.type):
         width = inner.type.list_size
@@ -151,5 +151,11 @@ def from_arrow(chunked: Any) -> Packed:
 
 def _values(array: Any) -> np.ndarray:
     """Arrow values as a NumPy array that may be written to; text as str objects."""
-    values: np.ndarray = array.to_numpy(zero_copy_only=False)
-    return values if values.flags.writeable else values.copy()
+    import pyarrow as pa
+
+    if array.null_count or not pa.types.is_primitive(array.type):
+        values: np.ndarray = array.to_numpy(zero_copy_only=False)
+        return values if values.flags.writeable else values.copy()
+    if pa.types.is_boolean(array.type):  # DLPack has no single bits
+        return np.from_dlpack(array.cast(pa.uint8())).view(bool).copy()
+    return np.from_dlpack(array).copy()  # `to_numpy` would load pandas

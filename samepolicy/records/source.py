@@ -15,12 +15,13 @@ from samepolicy.errors import CorruptFileError, InputError
 from samepolicy.records import lineup
 from samepolicy.records.arrow import from_header
 from samepolicy.records.attempts import ATTEMPT
+from samepolicy.records.columns import Packed
 from samepolicy.records.merge import check_sides
 from samepolicy.records.overlap import LOG, last_attempts, second_copies
 from samepolicy.records.parts import HEADER, Part, header, parts
 from samepolicy.records.places import Place
 from samepolicy.records.run import Run
-from samepolicy.records.schema import COLUMNS
+from samepolicy.records.schema import COLUMNS, Kind
 from samepolicy.records.tables import Index, index, read_groups
 from samepolicy.records.where import EVERYTHING, Where
 
@@ -94,15 +95,17 @@ class Source:
     def filled(self, run: Run) -> Run:
         """A run of this folder with NaN in the float columns that only other parts have."""
         lacking = [n for n in sorted((self.columns & self.needed) - set(run.columns)) if n in COLUMNS]
-        lacking = [n for n in lacking if COLUMNS[n].dtype == "float"]
-        offsets = run.offsets
-        per_token = Ragged(np.full(int(offsets[-1]), np.nan), offsets)
-        single = np.full(len(run), np.nan)
-        cuts = lineup.offsets(run.columns, "trainer token")
-        trainers = Ragged(np.full(int(cuts[-1]), np.nan), cuts)
-        kinds = {"token": per_token, "trainer token": trainers}
-        tokens = {n: kinds[COLUMNS[n].kind] for n in lacking if COLUMNS[n].kind in kinds and not COLUMNS[n].wide}
-        return run.with_columns(**tokens, **{n: single for n in lacking if COLUMNS[n].kind == "response"})
+        floats = [n for n in lacking if COLUMNS[n].dtype == "float" and not COLUMNS[n].wide]
+        unknown = {n: _unknown(run, COLUMNS[n].kind) for n in floats if COLUMNS[n].kind != "own length"}
+        return run.with_columns(**unknown) if unknown else run
+
+
+def _unknown(run: Run, kind: Kind) -> Packed:
+    """NaN for each response, or for each token, of a run."""
+    if kind == "response":
+        return np.full(len(run), np.nan)
+    offsets = lineup.offsets(run.columns, kind)
+    return Ragged(np.full(int(offsets[-1]), np.nan), offsets)
 
 
 def is_run(place: Place) -> bool:

@@ -69,7 +69,10 @@ def opened(place: Place) -> Iterator[tuple[Any, dict[str, Any]]]:
     import pyarrow.parquet as pq
 
     try:
-        with place.source() as source, pq.ParquetFile(source, page_checksum_verification=True) as file:
+        with (
+            place.source() as source,
+            pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=False) as file,
+        ):
             stored = (file.schema_arrow.metadata or {}).get(KEY, b"null")
             yield file, check_header(json.loads(stored), place)
     except CorruptFileError:
@@ -120,7 +123,7 @@ def read_groups(
     with opened(place) as (file, content):
         names = [name for name in file.schema_arrow.names if wanted is None or name in wanted]
         for groups in _batches(file, rows, tokens):
-            table = file.read_row_groups(groups, columns=names)
+            table = file.read_row_groups(groups, columns=names, use_threads=False)
             if rows is not None:
                 table = table.filter(np.concatenate([rows[_span(file, g)] for g in groups] or [rows[:0]]))
             yield from_header(content, {name: from_arrow(table[name]) for name in names})
