@@ -1,4 +1,7 @@
-"""`python -m samepolicy` is the command `samepolicy`; worker processes import this module again, so it loads nothing."""
+"""`python -m samepolicy` is the command `samepolicy`.
+
+Worker processes import this module again, so it loads nothing by itself.
+"""
 
 from typing import NoReturn
 

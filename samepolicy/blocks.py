@@ -8,11 +8,9 @@ computed on.
 import functools
 import math
 import operator
-import os
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 
@@ -30,10 +28,8 @@ from samepolicy.arrays import (
 from samepolicy.errors import ShapeError
 from samepolicy.inputs import numbers, to_offsets
 
-T = TypeVar("T")
-TOKENS_HOST, TOKENS_DEVICE = 80 << 10, 1 << 18
-THREADS = min(2, os.cpu_count() or 1)
-"""Threads that share the blocks in host memory: NumPy computes outside the interpreter's lock."""
+TOKENS_HOST, TOKENS_DEVICE = 1 << 17, 1 << 18
+"""Tokens of a block. On the host one thread does them all: two wait for the interpreter more than they gain."""
 LIMITS = {"trainer_logp": (-math.inf, 0.0), "rollout_logp": (-math.inf, 0.0), "prob_diff": (0.0, 1.0)}
 """The smallest and the largest value that each of these columns can have."""
 SIDES = ("trainer_logp", "rollout_logp")
@@ -132,18 +128,10 @@ class Batch:
         valid = mask.sum(-1) if offsets is None else count_segments(mask, offsets)
         return _set_aside({name: view(c[rows])[mask] for name, c in self.columns.items()}, valid)
 
-    def each(self, function: Callable[[Block], T]) -> Iterator[T]:
-        """The function of every block in turn; threads share the blocks of a batch in host memory."""
-        cuts = list(self.cuts())
-
-        def work(cut: tuple[slice, Any]) -> T:
-            return function(self.block(*cut))
-
-        if len(cuts) < 2 or THREADS < 2 or not on_host(self.mask):
-            yield from map(work, cuts)
-            return
-        with ThreadPoolExecutor(THREADS) as pool:
-            yield from pool.map(work, cuts)
+    def blocks(self) -> Iterator[Block]:
+        """The valid tokens, cut by cut."""
+        for cut in self.cuts():
+            yield self.block(*cut)
 
     def cuts(self) -> Iterator[tuple[slice, Any]]:
         """Where to cut blocks of whole sequences: rows or tokens, and the sequences' offsets (None where padded)."""

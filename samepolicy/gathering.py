@@ -1,7 +1,6 @@
 """Reduce the blocks of a batch to the states of every statistic: where the tokens live, each derived column once."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,23 +15,6 @@ PENDING = 16
 """Blocks in host memory whose states are merged together."""
 
 
-@dataclass(frozen=True)
-class Part:
-    """What a block comes to.
-
-    Attributes:
-        counts: what was seen in it.
-        clamped: values that a framework's own definition clamped.
-        states: the state of each statistic.
-        pooled: sums and maxima of columns over each sequence that has a token, float [sequences].
-    """
-
-    counts: Counts
-    clamped: int
-    states: dict[Key, Array]
-    pooled: dict[str, Array]
-
-
 class Gathering:
     """Collects the states of all statistics over the blocks of one batch."""
 
@@ -41,39 +23,35 @@ class Gathering:
         self.pools = {p: (token_column(p), p.rpartition("_")[2]) for m in sequences for p in m.parameters}
         self.per_token = tasks_of(tokens, frozenset(given), kept=frozenset(column for column, _ in self.pools.values()))
         self.per_sequence = tasks_of(sequences, frozenset(self.pools))
+        self.pooled: dict[tuple[str, str], list[Array]] = {(c, _pooling(how)): [] for c, how in self.pools.values()}
+        self.lengths: list[Array] = []
         self.counts, self.clamped = Counts(), 0
         self.states: dict[Key, list[Array]] = {}
-        self.pooled: dict[str, list[Array]] = {}
-        self.parts = 0
+        self.blocks = 0
 
-    def reduce(self, block: Block) -> Part:
-        """What one block comes to; several threads may ask at once."""
+    def add(self, block: Block) -> None:
+        """Take a block in."""
         with _infinities():
             found = DerivedColumns(block.columns)
             states, clamped = self._states(self.per_token, found)
             segments = Segments(block.lengths[block.lengths > 0])
-            pooled = {name: segments.pool(found[column], how) for name, (column, how) in self.pools.items()}
-        return Part(block.counts, clamped, states, pooled)
-
-    def add(self, part: Part) -> None:
-        """Take in what a block came to."""
-        self.counts += part.counts
-        self.clamped += part.clamped
-        for name, values in part.pooled.items():
-            self.pooled.setdefault(name, []).append(values)
-        self._collect(part.states)
-        self.parts += 1
-        if self.parts % PENDING == 0:
-            for (statistic, _), states in self.states.items():
-                if isinstance(states[0], np.ndarray):  # on a device everything waits for the single transfer at the end
-                    states[:] = [statistic.merge(np.stack(states))]
+            self.lengths.append(segments.lengths)
+            for (column, how), pooled in self.pooled.items():
+                pooled.append(segments.pool(found[column], how))
+        self.counts += block.counts
+        self.clamped += clamped
+        self._collect(states)
+        self.blocks += 1
+        if self.blocks % PENDING == 0:
+            for (statistic, _), states_of in self.states.items():
+                if isinstance(states_of[0], np.ndarray):  # on a device all wait for the single transfer at the end
+                    states_of[:] = [statistic.merge(np.stack(states_of))]
 
     def statistics(self) -> dict[str, tuple[Statistic, ...]]:
         """Reduce the sequences, bring every state to the host at once, and merge; one entry a metric."""
-        if self.pooled:
-            joined = {n: array_namespace(*parts).concat(parts) for n, parts in self.pooled.items()}
+        if self.pools and self.lengths:
             with _infinities():
-                states, clamped = self._states(self.per_sequence, joined)
+                states, clamped = self._states(self.per_sequence, self._sequences())
             self.clamped += clamped
             self._collect(states)
         _to_host(self.states)
@@ -83,6 +61,15 @@ class Gathering:
             for t in (*self.per_token, *self.per_sequence)
         }
         return {name: found[name] for name in all_metrics() if name in found}
+
+    def _sequences(self) -> dict[str, Array]:
+        """Sums, means and maxima of columns over each sequence that has a token, float [sequences]."""
+        lengths = _joined(self.lengths)
+        found = {key: _joined(parts) for key, parts in self.pooled.items()}
+        return {
+            name: found[column, "sum"] / lengths if how == "mean" else found[column, how]
+            for name, (column, how) in self.pools.items()
+        }
 
     def _states(self, tasks: Iterable[Task], found: dict[str, Array]) -> tuple[dict[Key, Array], int]:
         """The states that the tasks ask for, and how many values were clamped; columns go when none needs them."""
@@ -109,6 +96,16 @@ class Gathering:
         """Keep states for the next merge."""
         for key, state in states.items():
             self.states.setdefault(key, []).append(state)
+
+
+def _pooling(how: str) -> str:
+    """What has to be pooled: a mean is a sum over a length."""
+    return "sum" if how == "mean" else how
+
+
+def _joined(parts: list[Array]) -> Array:
+    """The parts one after another."""
+    return array_namespace(*parts).concat(parts)
 
 
 def _infinities() -> np.errstate:

@@ -191,8 +191,8 @@ def reduce_batch(batch: Batch, wanted: Sequence[Metric]) -> Summary:
     missing = {name: lacking for name, lacking in needs.items() if lacking}
     metrics = [m for m in wanted if m.name not in missing]
     gathering = Gathering(metrics, batch.columns)
-    for part in batch.each(gathering.reduce):
-        gathering.add(part)
+    for block in batch.blocks():
+        gathering.add(block)
     statistics = gathering.statistics()
     return Summary(replace(gathering.counts, clamped=gathering.clamped), statistics, missing)
 

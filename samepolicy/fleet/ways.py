@@ -99,16 +99,12 @@ def _work(shard: Shard) -> Measured:
 
 @contextmanager
 def one_core() -> Iterator[None]:
-    """Have this process compute and decompress on one thread."""
+    """Have this process decompress on one thread; it computes on one anyway."""
     import pyarrow as pa
 
-    from samepolicy import blocks
-
-    before = blocks.THREADS, pa.cpu_count()
+    before = pa.cpu_count()
     try:
-        blocks.THREADS = 1
         pa.set_cpu_count(1)
         yield
     finally:
-        blocks.THREADS = before[0]
-        pa.set_cpu_count(before[1])
+        pa.set_cpu_count(before)

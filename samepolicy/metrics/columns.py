@@ -72,7 +72,7 @@ def _cheaply(found: Tokens, logarithm: Tokens, *, inexact: Bool[Array, " tokens"
     """exp(logarithm), already found but for the inexact places: an exponential costs as much as ten other steps."""
     if is_torch(found):
         return array_namespace(found).where(inexact, logarithm.exp(), found)
-    return np.exp(logarithm, out=found, where=inexact)
+    return np.exp(logarithm, out=found, where=inexact) if inexact.any() else found
 
 
 @cache

@@ -5,17 +5,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 import samepolicy as sp
-from samepolicy import blocks
 from samepolicy.errors import CorruptFileError, InputError, MissingColumnError, SamePolicyError
 from samepolicy.fleet import Plan, in_turn, measure_files, plan_of, processes
 from samepolicy.fleet.plan import _order
 from samepolicy.records import arrow, shards
 from samepolicy.records.where import Where
-from tests.fleet.folders import bits, deadly, part, write
+from tests.fleet.folders import Cores, bits, deadly, part, write
 from tests.records.test_reading import spoil
 
 
@@ -129,14 +127,11 @@ def test_two_workers_give_the_bits_of_one(folder: Path):
     assert told == [(f"measuring {folder}", n, 5) for n in range(1, 6)]
 
 
-def test_a_worker_keeps_to_one_core():
-    found = processes(2)(threads, [(0, None), (1, None)])
-    assert sorted(found) == [(0, (1, 1)), (1, (1, 1))]
-
-
-def threads(_: object) -> tuple[int, int]:
-    """How many threads a worker computes and decompresses on."""
-    return blocks.THREADS, pa.cpu_count()
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_worker_keeps_to_one_core(folder: Path, workers: int):
+    plan = plan_of(folder)
+    found = processes(workers)(Cores(**vars(plan.task)), list(enumerate(plan.shards)))
+    assert [measured.skipped for _, measured in found] == [("1",)] * len(plan.shards)
 
 
 def test_a_worker_that_dies_is_one_sentence_and_what_was_done_is_kept(folder: Path, tmp_path: Path):

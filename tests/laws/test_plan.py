@@ -44,17 +44,3 @@ def test_a_fault_in_any_block_is_raised(monkeypatch):
     data["mask"][-1, 0] = 7
     with pytest.raises(MaskError, match="only 0 and 1"):
         measure_batch(**data)
-
-
-@pytest.mark.parametrize("threads", [2, 5])
-def test_the_number_of_threads_changes_no_digit(monkeypatch, threads):
-    monkeypatch.setattr("samepolicy.blocks.TOKENS_HOST", 200)
-    data = batch(4, rows=120, time=50)
-    monkeypatch.setattr("samepolicy.blocks.THREADS", 1)
-    alone = measure_batch(**data)
-    monkeypatch.setattr("samepolicy.blocks.THREADS", threads)
-    found = measure_batch(**data)
-    assert found.counts == alone.counts
-    for name, statistics in alone.statistics.items():
-        for one, other in zip(statistics, found.statistics[name], strict=True):
-            assert np.array_equal(one.state, other.state), name
