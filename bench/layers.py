@@ -5,6 +5,7 @@ python bench/layers.py --again    record anew
 """
 
 import copy
+import json
 import os
 import shutil
 import sys
