@@ -15,13 +15,12 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 
-from _publish import interleaved, publish
+from _publish import interleaved, peak_resident_mb, publish
 from samepolicy.arrays import Ragged
 from samepolicy.engines import head
 from samepolicy.engines.base import engine
@@ -63,16 +62,7 @@ def peak(dtype: str, name: str) -> float:
     way = ways(engine(f"hf:{smollm2_path()}", dtype=dtype, device="cpu"))[name]
     way(16)
     gc.collect()
-    before = _status("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")
-    way(LENGTH)
-    return (_status("VmHWM") - before) / 1e6
-
-
-def _status(field: str) -> float:
-    """A field of this process's status, in bytes."""
-    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    return 1024 * float(lines[field].split()[0])
+    return peak_resident_mb(lambda: way(LENGTH))
 
 
 def _peak_apart(dtype: str, name: str) -> float:
