@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 from numpy.random import Generator
 
-from samepolicy.causes.base import Cause, Rung, Undone
+from samepolicy.causes.base import Cause, Check, Rung, Undone
 from samepolicy.causes.evidence import Evidence
+from samepolicy.causes.inside import parts_at
 from samepolicy.causes.making import toy, toy_run
 from samepolicy.causes.repeats import varies, with_check
 from samepolicy.records.run import Run
@@ -33,6 +34,10 @@ class Kernel(Cause):
     proof = "size"
     cost = 3
     separate = "let the engine score its own ids in one prefill, with one path turned off at a time"
+
+    def check(self, evidence: Evidence) -> Check:
+        """Proved where the engines part at a step that has no weights."""
+        return parts_at(evidence, "attention", "middle", "residual")
 
     def undo(self, evidence: Evidence) -> Iterator[Undone]:
         """The engine's decode against its own prefill, as `check` measures it."""

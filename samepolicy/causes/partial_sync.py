@@ -6,16 +6,21 @@ from typing import ClassVar
 
 from numpy.random import Generator
 
-from samepolicy.causes.base import Cause, Rung, Undone
+from samepolicy.causes.base import Cause, Check, Rung, Undone
 from samepolicy.causes.evidence import Evidence
+from samepolicy.causes.inside import holding, old_weights, same_weights
 from samepolicy.causes.making import toy_run
 from samepolicy.causes.model import changeable, changed_toy
 from samepolicy.causes.settings import Settings
 from samepolicy.engines.change import Change
 from samepolicy.records.run import Run
+from samepolicy.structure.fact import counted
 
 LAYER = re.compile(r"(?:^|\.)(\d+)\.")
 """The number of a layer in a tensor's name."""
+
+SHOWN = 3
+"""Tensors that are named."""
 
 HEAD = ("*head*", "*embed_out*")
 EMBED = ("*embed*", "*wte*")
@@ -44,6 +49,18 @@ class PartialSync(Cause):
     cost = 3
     separate = "compare a checksum of every tensor on both sides right after an update"
     checkpoints: ClassVar[tuple[str, ...]] = ("stale=0.09", "stale=0.06", "stale=0.03")
+
+    def check(self, evidence: Evidence) -> Check:
+        """Proved where some tensors are those of a checkpoint and their like are not; excluded where all are equal."""
+        old = old_weights(evidence)
+        if old is None or not old.partial:
+            return same_weights(evidence)
+        told = ", ".join(old.names[:SHOWN]) + (", …" if len(old.names) > SHOWN else "")
+        sentence = f"{counted(len(old.names), 'tensor')} of {old.checkpoint}, bit for bit, beside newer ones: {told}"
+        parameters = {"checkpoint": old.checkpoint, "old": told}
+        return Check(
+            status="proved", sentence=sentence, side=old.side, settings=holding(evidence, old), parameters=parameters
+        )
 
     def undo(self, evidence: Evidence) -> Iterator[Undone]:
         """Head, embedding, first layers or last layers of each checkpoint; the boundary by halving steps."""

@@ -7,6 +7,7 @@ from numpy.random import Generator
 
 from samepolicy.causes.base import POSSIBLE, Cause, Check, Rung, Undone
 from samepolicy.causes.evidence import Evidence
+from samepolicy.causes.inside import parts_at
 from samepolicy.causes.making import toy, toy_run
 from samepolicy.causes.reference import Unavailable
 from samepolicy.floor.gap import CAP
@@ -48,10 +49,10 @@ class RouterFlip(Cause):
     separate = "compare the gap of tokens with equal experts and with other experts"
 
     def check(self, evidence: Evidence) -> Check:
-        """Proved where the tokens with other experts hold the gap and the rest is at the level of a dense model."""
+        """Proved by the layers, or where tokens with other experts hold the gap and the rest is as in a dense model."""
         run = evidence.run
         if any(name not in run for name in COLUMNS):
-            return POSSIBLE
+            return parts_at(evidence, "experts")
         fine = evidence.comparable & np.isfinite(evidence.residual)
         routes = [np.asarray(run[name].values) for name in COLUMNS]
         other = (routes[0] != routes[1])[fine] if len(routes[0]) == len(routes[1]) == len(fine) else np.zeros(0, bool)

@@ -5,8 +5,9 @@ from typing import ClassVar
 
 from numpy.random import Generator
 
-from samepolicy.causes.base import Cause, Rung, Undone
+from samepolicy.causes.base import Cause, Check, Rung, Undone
 from samepolicy.causes.evidence import Evidence
+from samepolicy.causes.inside import holding, old_weights, same_weights
 from samepolicy.causes.making import toy_run
 from samepolicy.causes.settings import Settings
 from samepolicy.engines.change import Change
@@ -31,6 +32,17 @@ class StaleWeights(Cause):
     cost = 3
     separate = "compare a checksum of the weights on both sides right after an update"
     checkpoints: ClassVar[tuple[str, ...]] = ("stale=0.09", "stale=0.06", "stale=0.03")
+
+    def check(self, evidence: Evidence) -> Check:
+        """Proved where every tensor that changed is that of one checkpoint; excluded where all tensors are the same."""
+        old = old_weights(evidence)
+        if old is None or old.partial:
+            return same_weights(evidence)
+        sentence = f"all {len(old.names)} tensors that differ are, bit for bit, those of {old.checkpoint}"
+        told = {"checkpoint": old.checkpoint}
+        return Check(
+            status="proved", sentence=sentence, side=old.side, settings=holding(evidence, old), parameters=told
+        )
 
     def undo(self, evidence: Evidence) -> Iterator[Undone]:
         """The checkpoint that predicts best."""

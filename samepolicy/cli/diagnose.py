@@ -1,5 +1,6 @@
 """`samepolicy diagnose`."""
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -36,6 +37,16 @@ def command(
             metavar="DIR…", help="Earlier weights of the trainer, or a folder of such; tried as stale weights."
         ),
     ] = None,
+    weights: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="What `samepolicy weights TRAINER ROLLOUT --json` printed: tensors compared."
+        ),
+    ] = None,
+    layers: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="What `samepolicy layers … --json` printed: where in the network they part."),
+    ] = None,
     device: options.Device = None,
     trust_remote_code: options.Trust = False,
     steps: choices.Steps = None,
@@ -64,6 +75,7 @@ def command(
     skipped = Skipped() if skip_bad else None
     asked = large.Asked(run, choices.where(steps, samples, finish_reason), sample, workers, skipped, resume)
     earlier = kept(checkpoints or (), trainer)
+    inside = {name: _json(path) for name, path in {"weights": weights, "layers": layers}.items() if path}
     shared = {"device": device, "trust_remote_code": trust_remote_code}
     chosen = engines.choices("trainer", dtype=trainer_dtype, **shared)
     if trainer is None and (chosen or earlier):
@@ -72,13 +84,26 @@ def command(
         recorded, drawn = asked.load(tell)
         tell(f"loading {trainer}", 0, 1)
         loaded = engine(trainer, **chosen) if trainer else None
-        judged = diagnose(recorded, trainer=loaded, checkpoints=earlier, progress=tell)
+        judged = diagnose(recorded, trainer=loaded, checkpoints=earlier, **inside, progress=tell)
     if out is not None:
         write(judged.run, out)
     found = data.of_all(judged, drawn) if drawn else judged
     value = data.of_diagnosis(found, drawn) | ({"skipped": skipped.sentences} if skipped else {})
     output.show(text.diagnosis(found, drawn, everything=everything), value, as_json=as_json)
     raise typer.Exit(found.exit_code)
+
+
+def _json(path: Path) -> Any:
+    """What a command printed with --json.
+
+    Raises:
+        InputError: the file is not there or holds no JSON.
+    """
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it holds no JSON"
+        raise InputError(f"{path} cannot be read ({reason}); give a file that a command wrote with --json.") from error
 
 
 def kept(given: Sequence[str], trainer: str | None) -> tuple[str, ...]:

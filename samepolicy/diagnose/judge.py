@@ -17,6 +17,7 @@ from samepolicy.engines.base import Engine
 from samepolicy.errors import MissingColumnError
 from samepolicy.floor import Progress, add_evidence, has_evidence, ids_to_score
 from samepolicy.records.declared import dtype_of, mark_scored
+from samepolicy.records.inside import Kind, with_inside
 from samepolicy.records.run import Run
 from samepolicy.records.side import Sampling, Side
 from samepolicy.semantics import noted
@@ -29,6 +30,8 @@ def diagnose(
     trainer: Engine | None = None,
     rollout: Engine | None = None,
     checkpoints: Sequence[str] = (),
+    weights: Any = None,
+    layers: Any = None,
     progress: Progress = None,
 ) -> Diagnosis:
     """Say whether a run's two sides are one policy, and if not why: the causes that close the gap when undone.
@@ -44,6 +47,8 @@ def diagnose(
             how large rounding is. It also scores again under other settings, to find the cause.
         rollout: the engine that sampled, for causes that only it can show.
         checkpoints: earlier weights of the trainer, oldest first: model folders of its architecture.
+        weights: what `samepolicy.weights.compare` said of the trainer's weights (A) and the rollout's (B).
+        layers: what `samepolicy.layers.compare` said of the two engines. Both are kept in the run's `info`.
         progress: called with what is done, how many parts are done, and how many there are.
 
     Returns:
@@ -52,13 +57,16 @@ def diagnose(
 
     Raises:
         MissingColumnError: an engine is given, but the run has no ids to score.
-        InputError: ids that the engine's vocabulary does not have.
+        InputError: ids that the engine's vocabulary does not have, or a comparison that is none.
         EngineError: the engine failed.
 
     >>> run = Run.from_lists(rollout_logp=[[-1.0, -0.5]], trainer_logp=[[-1.00001, -0.50002]])
     >>> diagnose(run).verdict
     'same'
     """
+    comparisons: dict[Kind, Any] = {"weights": weights, "layers": layers}
+    for kind, seen in comparisons.items():
+        run = run if seen is None else with_inside(run, kind, seen)
     if trainer is not None:
         run = _scored(run, trainer, progress)
     elif "semantics" not in run.info:

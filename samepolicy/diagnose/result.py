@@ -106,6 +106,7 @@ class Diagnosis:
             "health": [reading.as_dict() for reading in self.readings],
             "self_checks": self.self_checks,
             "semantics": self.run.info.get("semantics"),
+            "layers": self.run.info.get("layers"),
             "warnings": list(self.warnings),
         }
 

@@ -1,7 +1,7 @@
 """All structural tests of a run, in ladder order."""
 
 from samepolicy.records.run import Run
-from samepolicy.structure import declarations, ids, masks, values
+from samepolicy.structure import declarations, ids, inside, masks, values
 from samepolicy.structure.fact import Fact
 
 
@@ -23,8 +23,9 @@ def check(run: Run) -> tuple[Fact, ...]:
         *masks.check(aligned),
         declarations.sampling(run),
         *declarations.semantics(run),
-        declarations.weights(run),
+        *(inside.tensors(run) or (declarations.weights(run),)),
         declarations.routing(run),
+        *inside.layers(run),
         *values.numbers(aligned),
         *values.copy(aligned),
     )

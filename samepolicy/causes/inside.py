@@ -1,0 +1,117 @@
+"""What comparisons of the two engines' tensors and layers prove about a cause."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from samepolicy.causes.base import POSSIBLE, Check, SideWord
+from samepolicy.causes.evidence import Evidence
+from samepolicy.causes.model import changeable
+from samepolicy.causes.settings import DECLARED, Settings
+from samepolicy.engines.change import Change
+from samepolicy.errors import SamePolicyError
+from samepolicy.floor.gap import CAP, LIMIT_FEW
+from samepolicy.records.inside import inside
+
+SIDES: Mapping[str, SideWord] = {"A": "trainer", "B": "rollout"}
+"""Whose weights are which in a comparison."""
+
+OTHERS = 3.0
+"""A side whose error in a step is so many times the other's is the one that is wrong there."""
+
+
+class Old(NamedTuple):
+    """Tensors that are equal to an earlier checkpoint.
+
+    Attributes:
+        side: who holds them.
+        checkpoint: what they are equal to.
+        names: their names.
+        partial: the same part of another layer, or all that lies in layers, is not old.
+    """
+
+    side: SideWord
+    checkpoint: str
+    names: tuple[str, ...]
+    partial: bool
+
+
+def old_weights(evidence: Evidence) -> Old | None:
+    """Old tensors of this column's side, where all that differs is of one checkpoint."""
+    found = inside(evidence.run, "weights")
+    tensors = found["tensors"] if found else []
+    old = [t for t in tensors if t["status"] == "old"]
+    whose = {(t.get("side"), t.get("other")) for t in old}
+    if len(whose) != 1 or any(t["status"] not in ("old", "equal", "equal after cast") for t in tensors):
+        return None
+    (letter, checkpoint), names = whose.pop(), tuple(str(t["name"]) for t in old)
+    current = {_part(t["name"]) for t in tensors if t["status"] != "old"}
+    layered = [name for name in names if _part(name) != name]
+    partial = bool(current) and (not layered or any(_part(name) in current for name in layered))
+    side = SIDES[str(letter)]
+    return Old(side, str(checkpoint), names, partial) if evidence.mode in (side, "declared", "pair") else None
+
+
+def holding(evidence: Evidence, old: Old) -> Settings:
+    """The settings under which the reference holds the same old tensors; none where it cannot take them over."""
+    try:
+        known = evidence.checkpoints
+        tensors = changeable(evidence, "").tensors
+    except SamePolicyError:
+        return DECLARED
+    if old.side != evidence.mode or old.checkpoint not in known or not {*old.names} <= {*tensors}:
+        return DECLARED
+    return Settings(change=Change(weights=old.checkpoint, tensors=old.names))
+
+
+def same_weights(evidence: Evidence) -> Check:
+    """Excluded where the tensors were compared and are the same; else possible."""
+    found = inside(evidence.run, "weights")
+    return Check(status="excluded", sentence=str(found["sentence"])) if found and found.get("same") else POSSIBLE
+
+
+def parts_at(evidence: Evidence, *parts: str) -> Check:
+    """Proved where the engines part first at a step of such a part, and the gap is beyond rounding.
+
+    Args:
+        evidence: one column.
+        *parts: of a layer, such as "attention"; see `samepolicy.layers`.
+    """
+    found = inside(evidence.run, "layers")
+    if not found or found.get("verdict") != "different" or str(found["first"]).rpartition(".")[2] not in parts:
+        return POSSIBLE
+    if not _beyond(evidence):
+        return POSSIBLE
+    tap = next(t for t in found["taps"] if t["tap"] == found["first"])
+    sentence = f"on the same inputs both sides part first at {tap['tap']}, by {_floors(tap['ratio'])}"
+    return Check(status="proved", sentence=sentence, side=_whose(tap), parameters={"first": tap["tap"]})
+
+
+def _part(name: str) -> str:
+    """A tensor's name with its layer's number left out."""
+    return re.sub(r"(?<=\.)\d+(?=\.)", "*", name)
+
+
+def _beyond(evidence: Evidence) -> bool:
+    """Whether what is not explained is more than rounding."""
+    fine = evidence.comparable & np.isfinite(evidence.residual)
+    floor = evidence.floor[fine]
+    capped = np.minimum(np.abs(evidence.residual[fine]), CAP * floor) ** 2
+    return bool(fine.any() and capped.mean() > LIMIT_FEW * np.mean(floor**2))
+
+
+def _floors(ratio: Any) -> str:
+    """How far beyond rounding a step is."""
+    return f"{ratio:.3g} floors" if isinstance(ratio, int | float) else "what is no number"
+
+
+def _whose(tap: Mapping[str, Any]) -> SideWord:
+    """The side whose error against a wider dtype is by far the larger."""
+    ours, theirs = (tap.get(side) for side in ("trainer", "rollout"))
+    if not isinstance(ours, int | float) or not isinstance(theirs, int | float):
+        return "unknown"
+    if theirs > OTHERS * ours:
+        return "rollout"
+    return "trainer" if ours > OTHERS * theirs else "unknown"
