@@ -1,5 +1,6 @@
 """`samepolicy demo`."""
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -9,9 +10,14 @@ from samepolicy.cli import options, output
 Cause = Annotated[
     str | None, typer.Argument(metavar="[CAUSE]", help="Make a small run with this fault, and diagnose that.")
 ]
+Html = Annotated[
+    Path | None, typer.Option("--out", "-o", help="An .html file for the report of it; replaces only a report.")
+]
 
 
-def command(cause: Cause = None, everything: options.Everything = False, as_json: options.AsJson = False) -> None:
+def command(
+    cause: Cause = None, out: Html = None, everything: options.Everything = False, as_json: options.AsJson = False
+) -> None:
     """Show a verdict on a recorded run of a real model, or a cause at work; needs no torch.
 
     Real vLLM sampled the packaged prompts from SmolLM2-135M in bfloat16, and the hf trainer scored the same tokens in
@@ -20,10 +26,15 @@ def command(cause: Cause = None, everything: options.Everything = False, as_json
     """
     from samepolicy.demo import recorded
     from samepolicy.diagnose import diagnose
-    from samepolicy.report import data, text
+    from samepolicy.report import data, html, text
 
+    if out is not None:
+        html.refuse(out)
     found = diagnose(recorded()) if cause is None else _made(cause)
     output.show(text.diagnosis(found, everything=everything), data.of_diagnosis(found), as_json=as_json)
+    if out is not None:
+        html.report(out, diagnosis=found)
+        output.note(f"The report is in {out}.")
     raise typer.Exit(found.exit_code)
 
 

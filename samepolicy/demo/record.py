@@ -1,8 +1,9 @@
 """Record the run that `samepolicy demo` reads: `python -m samepolicy.demo.record FOLDER`.
 
 Real vLLM samples up to 64 tokens of SmolLM2-135M-Instruct to each of the sixteen prompts in bfloat16; the hf trainer
-scores the same ids in one bfloat16 forward, and its float32 and bfloat16 forwards are kept as evidence. It takes a few
-minutes on two cores. Paths of the machine are taken out.
+scores the same ids in one bfloat16 forward, and its float32 and bfloat16 forwards are kept as evidence. The text of
+each id is kept, too, so that a report shows words without the tokenizer. It takes a few minutes on two cores. Paths
+of the machine are taken out.
 """
 
 import sys
@@ -17,6 +18,7 @@ from samepolicy.errors import InputError
 from samepolicy.records.run import Run
 from samepolicy.records.side import Sampling, Side
 from samepolicy.records.store import write
+from samepolicy.report.pieces import with_pieces
 from samepolicy.testing import smollm2_folder
 
 SAMPLING = Sampling(max_tokens=64)
@@ -41,7 +43,7 @@ def record(folder: Path) -> Diagnosis:
     trainer = engine(f"hf:{model}", dtype="bfloat16", device="cpu")
     prompts = PROMPTS.read_text(encoding="utf-8").splitlines()
     found = check(rollout=rollout, trainer=trainer, prompts=prompts, sampling=SAMPLING)
-    write(without_paths(found.run), folder)
+    write(with_pieces(without_paths(found.run), model), folder)
     return found
 
 

@@ -116,6 +116,7 @@ def compare(
         if any(n < m for n, m in zip(rollout.prefilled, rollout.ids.lengths, strict=True))
         else "prefill",
         tokens=rollout.tokens,
+        longest=int(rollout.ids.lengths.max()),
         notes=tuple(_notes(routes)),
     )
 

@@ -120,6 +120,7 @@ class LayerComparison:
         dtypes: of trainer and rollout.
         phase: what of the rollout was compared: "prefill" or "decode".
         tokens: tokens compared.
+        longest: tokens of the longest sequence.
         notes: what a reader should know, in sentences.
     """
 
@@ -135,6 +136,7 @@ class LayerComparison:
     dtypes: tuple[str, str]
     phase: str
     tokens: int
+    longest: int
     notes: tuple[str, ...] = ()
 
     def __getitem__(self, tap: str) -> Reading:
@@ -197,6 +199,7 @@ class LayerComparison:
             "dtypes": {"trainer": self.dtypes[0], "rollout": self.dtypes[1]},
             "phase": self.phase,
             "tokens": self.tokens,
+            "longest": self.longest,
             "notes": list(self.notes),
             "ledger": [{**vars(row)} for row in book.rows] if book else [],
             "grafts": [

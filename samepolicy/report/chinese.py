@@ -9,6 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from samepolicy.report.page.causes import causes
+
 WORDS = Path(__file__).with_name("static") / "chinese.json"
 
 SENTENCES = {
@@ -44,4 +46,12 @@ def sentence(value: Mapping[str, Any]) -> str:
     known = all(isinstance(e, int | float) for e in ends)
     interval = f"95 % 区间 {ends[0]:.3g} 至 {ends[1]:.3g}；" if known else ""
     size = f"{gap['tokens']} 个词元、{gap['prompts']} 个提示，|d| 均值 {gap['mean_abs']:.2g} nats"
-    return f"{head}：差距是舍入底线² 的 {gap['ratio']:.3g} 倍（{interval}{size}；界限 {gap['limit']:g}）。"
+    named = "、".join(_explains(cause) for cause in causes(value))
+    because = f"原因是 {named}。" if named else ""
+    return f"{head}：{because}差距是舍入底线² 的 {gap['ratio']:.3g} 倍（{interval}{size}；界限 {gap['limit']:g}）。"
+
+
+def _explains(cause: Mapping[str, Any]) -> str:
+    """A named cause with the share of the gap that it explains, where it was undone."""
+    name, share = str(cause["cause"]).replace("_", " "), cause["share"]
+    return f"{name}（解释了差距的 {share:.0%}）" if isinstance(share, int | float) else name

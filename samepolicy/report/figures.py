@@ -50,7 +50,9 @@ def sketch_histogram(found: WhatIf) -> Sketch:
         ends = [_place(b) for _, *bounds in bands for b in bounds if 0 < b < inf]
         reach = [*ends, *((float(at[span.start]), float(at[span.stop])) if len(some) else ())]
         made.axis(f"x{axis}", title, anchor=f"y{axis}", **_ticks(reach))
-        made.axis(f"y{axis}", "count", type="log", anchor=f"x{axis}", domain=[0, 0.4] if axis else [0.6, 1])
+        made.axis(
+            f"y{axis}", "count", type="log", tickformat="~s", anchor=f"x{axis}", domain=[0, 0.4] if axis else [0.6, 1]
+        )
     made.layout["legend"] = {"title": {"text": "bounds of"}}
     return made
 

@@ -19,7 +19,7 @@ QUANTITIES: dict[str, tuple[str, Callable[[View], np.ndarray]]] = {
     "abs_d": ("mean abs d, nats", lambda v: np.where(v.measured, v.size, np.nan)),
     "d": ("mean d, nats", lambda v: v.value),
     "prob_diff": ("mean abs probability difference", lambda v: v.prob_diff),
-    "k3": ("mean k3, nats", lambda v: np.expm1(v.value) - v.value),
+    "k3": ("mean k3, nats", lambda v: v.k3),
 }
 """What a curve can show: its axis, and the value of each token."""
 

@@ -106,7 +106,7 @@ def render(made: Mapping[str, Any]) -> str:
         style=style,
         own=own,
         plotly=plotly,
-        own_styles=_own_styles(),
+        plotly_styles=plotly_styles(),
         policy=_policy(scripts=(own, plotly), styles=(style,)),
     )
 
@@ -218,7 +218,7 @@ def _plotly() -> Any:
 
 
 @cache
-def _own_styles() -> tuple[str, ...]:
+def plotly_styles() -> tuple[str, ...]:
     """Ids under which plotly and its map library look for their style elements.
 
     Where something of that id is there, they write no style of their own, which the policy would refuse; the page's

@@ -5,7 +5,15 @@ from typing import Any
 
 import numpy as np
 
-KINDS = {"f4": np.float32, "i1": np.int8, "u1": np.uint8, "u2": np.uint16, "i4": np.int32, "u4": np.uint32}
+KINDS = {
+    "f8": np.float64,
+    "f4": np.float32,
+    "i1": np.int8,
+    "u1": np.uint8,
+    "u2": np.uint16,
+    "i4": np.int32,
+    "u4": np.uint32,
+}
 
 
 def packed(values: Any, dtype: str = "f4", *, constants: bool = True) -> dict[str, Any]:
@@ -13,7 +21,8 @@ def packed(values: Any, dtype: str = "f4", *, constants: bool = True) -> dict[st
 
     Args:
         values: numbers, any shape up to two dimensions; NaN stays NaN in f4.
-        dtype: f4, i1, u1, u2, i4 or u4, little-endian; numbers are rounded to it.
+        dtype: f8, f4, i1, u1, u2, i4 or u4, little-endian; numbers are rounded to it, and what f4 cannot
+            hold becomes infinite.
         constants: whether an array of one value may be stored as that value.
 
     Returns:
@@ -25,15 +34,17 @@ def packed(values: Any, dtype: str = "f4", *, constants: bool = True) -> dict[st
     {'constant': 5, 'count': 3}
     """
     array = np.asarray(values)
-    flat = np.ascontiguousarray(array, dtype=np.dtype(KINDS[dtype]).newbyteorder("<"))
+    with np.errstate(over="ignore"):
+        flat = np.ascontiguousarray(array, dtype=np.dtype(KINDS[dtype]).newbyteorder("<"))
     if (
         constants
         and array.ndim == 1
         and len(flat) > 1
+        and not np.isinf(flat[0])
         and ((flat == flat[0]) | (np.isnan(flat) & np.isnan(flat[0]))).all()
     ):
         value = flat[0].item()
-        return {"constant": value if np.isfinite(value) else None, "count": len(flat)}
+        return {"constant": None if np.isnan(value) else value, "count": len(flat)}
     found = {"dtype": dtype, "bdata": base64.b64encode(flat.tobytes()).decode("ascii")}
     return found if array.ndim < 2 else found | {"shape": ", ".join(map(str, array.shape))}
 

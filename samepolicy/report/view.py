@@ -85,6 +85,13 @@ class View:
         found = np.abs(np.exp(self.logp("trainer")) - np.exp(self.logp("rollout")))
         return np.where(self.measured, found, np.nan)
 
+    @cached_property
+    def k3(self) -> np.ndarray:
+        """k3 of each token, float64 [tokens]; NaN where d is, infinite where it is larger than float64 can hold."""
+        with np.errstate(over="ignore"):
+            found: np.ndarray = np.expm1(self.value) - self.value
+        return found
+
     def logp(self, side: str) -> np.ndarray:
         """A side's log-probs, float64 [tokens]; at most 0, NaN where the run has none."""
         found: np.ndarray = np.minimum(self.column(f"{side}_logp"), 0.0)
@@ -101,7 +108,7 @@ class View:
 
     def total(self, values: np.ndarray) -> np.ndarray:
         """The sum of each response's values, NaN counted as 0, float64 [responses]."""
-        return np.bincount(self.row, weights=np.nan_to_num(values, nan=0.0), minlength=len(self.run))
+        return np.bincount(self.row, weights=np.where(np.isnan(values), 0.0, values), minlength=len(self.run))
 
     def mean(self, values: np.ndarray) -> np.ndarray:
         """The mean of each response's values that are not NaN, float64 [responses]; NaN where there is none."""

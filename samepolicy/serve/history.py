@@ -57,7 +57,7 @@ class History:
     >>> history = History()
     >>> history.put({3: Row(1, 5, {"k3.mean": 0.5}, {}, 1, 0)})
     >>> history.everything(["k3.mean"])["rows"]["steps"]
-    {'dtype': 'i4', 'bdata': 'AwAAAA=='}
+    {'dtype': 'f8', 'bdata': 'AAAAAAAACEA='}
     """
 
     def __init__(self) -> None:
@@ -142,7 +142,7 @@ class History:
             rows = [self._rows[step] for step in steps]
             values = {name: packed([row.values.get(name, float("nan")) for row in rows]) for name in series}
             columns = {
-                "steps": packed(steps, "i4"),
+                "steps": packed(steps, "f8"),
                 **{name: packed([getattr(row, name) for row in rows], "u4") for name in COUNTS},
                 "outside": packed([len(row.outside) for row in rows], "u4"),
             }

@@ -100,5 +100,5 @@ def home(title: str) -> str:
         chinese=words,
         start={"series": SERIES},
         files={name: f"/static/{name}?v={file.tag}" for name, file in static().items()},
-        plotly_styles=html._own_styles(),
+        plotly_styles=html.plotly_styles(),
     )

@@ -17,7 +17,7 @@ from samepolicy.records.side import Side
 from samepolicy.report.pieces import Pieces, pieces_in
 from samepolicy.serve.inside import Inside, Mark
 from samepolicy.serve.steps import NO_STEP, load, open_step
-from samepolicy.serve.watch import Watch
+from samepolicy.serve.watch import Watch, short
 
 KEPT, BYTES = 32, 200_000_000
 """Reports that are kept, and how large they may be together, compressed."""
@@ -147,5 +147,5 @@ class Reports:
         folder, bad = Inside(str(self._watch.folder)), dict[str, str]()
         source = open_step(folder, self._watch.about(), step, marks, columns=None, on_bad=bad.__setitem__)
         if source is None:
-            raise CorruptFileError(next(iter(bad.values())))
+            raise CorruptFileError(short(next(iter(bad.values())), self._watch.folder))
         return load(source)

@@ -129,7 +129,7 @@ class Watch:
         try:
             steps = (part.step,) if part and part.step is not None else steps_in(Inside(str(self.folder)) / name)
         except SamePolicyError as error:
-            self._bad[name] = (mark, _short(str(error), self.folder))
+            self._bad[name] = (mark, short(str(error), self.folder))
             return
         with self._lock:
             self._spread[name] = steps
@@ -170,7 +170,7 @@ class Watch:
     def _refuse(self, name: str, mark: Mark, why: str) -> None:
         """A part that cannot be read; one that has just gone is found by the next look."""
         if mark_of(self.folder / name) is not None:
-            self._bad[name] = (mark, _short(why, self.folder))
+            self._bad[name] = (mark, short(why, self.folder))
 
     def _note(self, found: Measured) -> None:
         """Keep what the run says of itself, and what is usual for it."""
@@ -208,7 +208,7 @@ def _order(name: str) -> tuple[int, int]:
     return part.order if part else (NO_STEP, 0)
 
 
-def _short(why: str, folder: Path) -> str:
+def short(why: str, folder: Path) -> str:
     """A sentence about a part, without what a page need not say: the folder's path, and an option of commands."""
     return why.replace(f"{folder}{os.sep}", "").replace(", or leave it out (--skip-bad)", "")
 

@@ -56,6 +56,14 @@ def test_the_demo_in_json_is_the_recorded_run_diagnosed_anew(call: Call):
     assert call("demo", "--json").value == sp.diagnose(recorded()).as_dict()
 
 
+def test_the_demo_writes_a_report(call: Call, tmp_path: Path):
+    done = call("demo", "temperature", "--out", tmp_path / "report.html")
+    assert (done.code, done.err) == (1, f"The report is in {tmp_path / 'report.html'}.\n")
+    assert '<a href="#causes"><b>temperature</b>' in (tmp_path / "report.html").read_text("utf-8")
+    (tmp_path / "notes.html").write_text("mine")
+    assert "not overwritten" in call("demo", "--out", tmp_path / "notes.html").refusal
+
+
 def test_the_recorded_run_is_small_real_and_free_of_paths():
     assert sum(file.stat().st_size for file in RECORDED.iterdir()) < 300_000
     run, about = recorded(), (RECORDED / "run.json").read_text("utf-8")

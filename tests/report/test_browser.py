@@ -60,6 +60,22 @@ def test_a_narrow_window_and_paper(visit: Open, demo: Path):
     tab.quiet()
 
 
+def test_figures_fit_on_paper_and_a_dark_page_is_printed_light(visit: Open, demo: Path):
+    tab = visit(demo, width=703, color_scheme="dark")
+    tab.drawn()
+    tab.page.emulate_media(media="print", color_scheme="dark")
+    tab.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert tab.page.evaluate("document.documentElement.dataset.theme") == "light"
+    tab.until(
+        "[...document.querySelectorAll('.main-svg')].every(s => s.clientWidth <= s.closest('figure').clientWidth)"
+    )
+    assert tab.page.evaluate("document.getElementById('metrics').querySelector('table').offsetWidth") <= 703
+    assert tab.page.evaluate("[...document.querySelectorAll('.rung')].every(r => r.scrollWidth <= r.clientWidth + 1)")
+    tab.page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert tab.page.evaluate("document.documentElement.dataset.theme") == "dark"
+    tab.quiet()
+
+
 def test_language_and_theme(visit: Open, demo: Path):
     tab = visit(demo)
     tab.page.click("#language")
@@ -110,6 +126,10 @@ def test_a_page_of_a_sample_calls_responses_by_their_own_numbers(visit: Open, tm
     tab.page.locator("#hits button").first.click()
     assert tab.token() == (3, 0)
     assert tab.text("#strip-title") == f"Response {some.numbers[3]}"
+    assert f"token={some.numbers[3]}:0" in tab.page.url
+    tab.page.reload()
+    tab.until("document.documentElement.dataset.ready")
+    assert tab.token() == (3, 0)
     assert "5 of 40 responses" in tab.text("#limits")
     assert serious(tab) == []
     tab.quiet()
@@ -120,6 +140,11 @@ def test_the_cause_of_a_faulty_run_is_seen_first(visit: Open, different: Path):
     box = tab.page.locator(".because").bounding_box()
     assert box["y"] + box["height"] < 860
     assert tab.text(".because") == "Cause temperature temperature 0.7"
+    tab.page.keyboard.press("l")
+    assert "原因是 temperature（解释了差距的 97%）" in tab.text(".sentence")
+    assert "保持英文" in tab.text(".only-zh")
+    tab.page.keyboard.press("l")
+    assert not tab.page.locator(".only-zh").is_visible()
     tab.page.click(".because a")
     tab.drawn()
     assert tab.page.locator("[data-chart=ledger] .main-svg").count() > 0
@@ -377,8 +402,12 @@ def test_hostile_text_is_text(visit: Open, attack: Path):
         {"prob_diff": [[0.1, 0.2], [0.3, 0.0]], "mask": [[1, 1], [0, 1]]},
         {"text": ["only text"]},
         {"rollout_logp": [[float("nan"), -1.0]], "trainer_logp": [[-1.0, 0.5]]},
+        {"rollout_logp": [[-1.0, -2.0]], "trainer_logp": [[-1.0, -2.0]], "mask": [[0, 0]]},
+        {"rollout_logp": [[]], "trainer_logp": [[]]},
+        {"rollout_logp": [[-1.0]], "trainer_logp": [[-1.5]]},
+        {"rollout_logp": [[-1e30, -1.0]], "trainer_logp": [[-1.0, -1e30]]},
     ],
-    ids=["one side", "prob_diff", "text", "nothing finite"],
+    ids=["one side", "prob_diff", "text", "nothing finite", "all masked", "no token", "one token", "enormous"],
 )
 def test_a_run_that_lacks_almost_everything_opens_quietly(visit: Open, tmp_path: Path, columns: dict[str, Any]):
     tab = visit(written(tmp_path, value_of(sp.diagnose(sp.Run.from_lists(**columns)))))
@@ -387,7 +416,34 @@ def test_a_run_that_lacks_almost_everything_opens_quietly(visit: Open, tmp_path:
     tab.page.keyboard.press("l")
     tab.page.click("#heat-whole")
     tab.page.evaluate("SP.charts.all()")
+    if tab.page.locator("#rule").count():
+        for rule in ("band", "geo-truncate", "geo-band"):
+            tab.page.select_option("#rule", rule)
     assert tab.page.locator("#responses tbody tr:not(.pad)").count() == len(next(iter(columns.values())))
+    if not tab.page.evaluate("SP.data.counts.measured"):
+        assert tab.page.locator("#rule, .state.out").count() == 0  # what has no value lies beyond nothing
+    tab.quiet()
+
+
+@pytest.mark.parametrize(
+    "address", ["#%", "#%zz=%&=", "#token=9999:0", "#token=0:9999", "#sort=-nothing&by=x&of=y&full=z&tau=w&rule=v"]
+)
+def test_an_address_that_means_nothing_is_passed_over(visit: Open, demo: Path, address: str):
+    tab = visit(demo, address)
+    assert tab.token() == worst(recorded())
+    tab.quiet()
+
+
+def test_a_filter_of_any_text_and_a_step_of_any_size_come_back(visit: Open, tmp_path: Path):
+    reasons, steps = ["a&b=c %41+d", "stop"], [1_700_000_000_001, 1_700_000_000_002]
+    run = run_of(2, finish_reason=reasons, step=steps)
+    tab = visit(written(tmp_path, value_of(sp.diagnose(run))))
+    tab.page.select_option("[data-filter=finish_reason]", reasons[0])
+    tab.page.select_option("[data-filter=step]", str(steps[0]))
+    tab.page.reload()
+    tab.until("document.documentElement.dataset.ready")
+    assert tab.text("#row-count") == "1 / 2"
+    assert cells(tab, "step") == ["1,700,000,000,001"]
     tab.quiet()
 
 

@@ -24,12 +24,26 @@ def view() -> View:
     return View.of(run_of(40, spread=0.5))
 
 
-@pytest.mark.parametrize("dtype", ["f4", "i1", "u1", "u2", "i4", "u4"])
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i1", "u1", "u2", "i4", "u4"])
 def test_an_array_survives_packing(dtype: str):
     for values in ([1, 2, 3], [7, 7, 7], [5], [], [[1, 2], [3, 4]]):
         assert unpacked(json.loads(json.dumps(packed(values, dtype)))).tolist() == values
     assert np.isnan(unpacked(packed([math.nan, math.nan]))).all()
-    assert unpacked(packed([math.inf, math.inf])).size == 2
+    assert unpacked(packed([math.inf, math.inf])).tolist() == [math.inf, math.inf]
+    assert unpacked(packed([1e300, -1.0])).tolist() == [math.inf, -1.0]
+    assert unpacked(packed([1_700_000_000_001], "f8")).tolist() == [1_700_000_000_001]
+
+
+def test_numbers_of_a_response_without_a_value_and_beyond_float64():
+    enormous = sp.Run.from_lists(
+        rollout_logp=[[-1.0, -2.0], [math.nan], [-1e30]], trainer_logp=[[-1.0, -2.0], [-1.0], [-1.0]], step=[2**40] * 3
+    )
+    columns = {name: unpacked(column) for name, column in rows.rows(View.of(enormous))["columns"].items()}
+    assert columns["ess"][0] == 1
+    assert np.isnan(columns["ess"][1:]).all()
+    assert np.isnan(columns["k3"][1])
+    assert columns["k3"][2] == math.inf
+    assert columns["step"].tolist() == [2**40] * 3
 
 
 def test_rows_are_those_of_a_plain_loop(view: View):

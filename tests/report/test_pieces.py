@@ -90,6 +90,14 @@ def test_a_run_can_carry_the_text_of_its_ids(tmp_path: Path):
     assert pieces_in(sp.read(tmp_path / "run")) == {0: b"a", 2: b"\xe4\xbd"}
 
 
+def test_the_recorded_run_carries_its_own_text():
+    run = recorded()
+    known = pieces_in(run)
+    for row, text in enumerate(run["text"]):
+        said = b"".join(known[i] for i in run["response_ids"][row].tolist()).decode("utf-8", "replace")
+        assert said == text
+
+
 def test_a_side_that_names_a_local_folder_is_asked(tmp_path: Path):
     side = sp.Side(model=str(tokenizer_json(tmp_path)))
     assert pieces_in(sp.Run(rollout=side))[1] == b" b"

@@ -9,6 +9,7 @@ import pytest
 
 import samepolicy as sp
 from samepolicy.records.store import write
+from samepolicy.report.packed import unpacked
 from samepolicy.serve import watch as watching
 from samepolicy.serve.steps import NO_STEP, Row
 from samepolicy.serve.watch import Watch
@@ -206,6 +207,13 @@ def test_nothing_is_written(watch: Watch, folder: Path):
     before = {p.name: p.stat().st_mtime_ns for p in folder.iterdir()}
     settle(watch)
     assert {p.name: p.stat().st_mtime_ns for p in folder.iterdir()} == before
+
+
+def test_a_step_of_any_size_keeps_its_number(watch: Watch, folder: Path):
+    steps = [1, 2**31 - 1, 2**31, 1_700_000_000_001]
+    record(folder, dict.fromkeys(steps, 0.01))
+    assert list(settle(watch)) == steps
+    assert unpacked(watch.history.everything([])["rows"]["steps"]).tolist() == steps
 
 
 def test_the_newest_steps_come_first(watch: Watch, folder: Path, monkeypatch):

@@ -94,6 +94,19 @@ def test_a_step_appears_in_two_tabs_when_a_monitor_writes_it(visit: Visit, folde
         until(lambda: len(live._bell._heard) == 1)  # the page that went away is no longer told
 
 
+def test_a_folder_without_a_step_shows_no_made_up_axes(visit: Visit, folder: Path):
+    with running(folder) as live:
+        tab = visit(live.url, shown=False)
+        wait(tab, "document.querySelector('h1').textContent === 'Waiting for the first step'")
+        tab.page.evaluate("SP.charts.all()")
+        wait(tab, "document.querySelector('#lines .main-svg')")
+        assert tab.page.locator("#lines .xtick, #lines .ytick").count() == 0
+        assert tab.text("#add option") == "another metric"
+        record(folder, {0: 0.01, 1: 0.01})
+        wait(tab, "document.querySelectorAll('#lines .xtick').length > 0")
+        quiet(tab, live)
+
+
 def test_pausing_holds_and_going_on_catches_up(visit: Visit, folder: Path):
     record(folder, {0: 0.01})
     with running(folder) as live:

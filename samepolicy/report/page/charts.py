@@ -6,7 +6,7 @@ from typing import Any
 from samepolicy.report.bins import Bins
 from samepolicy.report.figures import sketch_histogram
 from samepolicy.report.page.causes import ledger
-from samepolicy.report.plots import curves, distributions, verdict
+from samepolicy.report.plots import curves, distributions, layers, verdict
 from samepolicy.report.sketch import Sketch
 from samepolicy.trend import Trend
 from samepolicy.whatif import WhatIf
@@ -35,6 +35,8 @@ def charts(
         made["density"] = distributions.sketch_density(bins)
     if ledger(value) is not None:
         made["ledger"] = verdict.sketch_ledger(value)
+    if value.get("layers"):
+        made["layers"] = layers.sketch_layer_map(value["layers"])
     if some and trends:
         made["trend"] = curves.sketch_trend(trends)
     if some and whatif is not None:

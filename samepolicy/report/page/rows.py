@@ -9,6 +9,9 @@ from samepolicy.arrays import Ragged
 from samepolicy.report.packed import packed
 from samepolicy.report.view import View
 
+WHOLE = ("step", "sample")
+"""Numbers that a filter or an address names, which have to stay exact."""
+
 FEW = 200
 """A text column with more different values than this is not offered as a filter."""
 
@@ -24,7 +27,7 @@ def rows(view: View, numbers: Sequence[int] | None = None) -> dict[str, Any]:
         {"count", "columns": {name: packed [responses]}, "labels": {name: {"values", "code": packed}}}; log-ratios are
         summed in float64 and rounded to float32.
     """
-    found = {name: packed(values) for name, values in _numbers(view) if not np.isnan(values).all()}
+    found = {n: packed(v, "f8" if n in WHOLE else "f4") for n, v in _numbers(view) if not np.isnan(v).all()}
     counts = {
         "length": view.run.lengths,
         "tokens": np.bincount(view.row, weights=view.run.mask.values, minlength=len(view.run)),
@@ -74,14 +77,16 @@ def _largest(view: View) -> Iterator[tuple[str, np.ndarray]]:
 def _ratios(view: View) -> Iterator[tuple[str, np.ndarray]]:
     """What corrections look at."""
     d = view.value
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         ratio = np.exp(d)
+        sums, squares = view.total(ratio), view.total(ratio**2)
+        ess = sums**2 / (squares * view.total(view.measured * 1.0))
     yield "mean_d", view.mean(d)
     yield "sum_d", np.where(view.mean(d) == view.mean(d), view.total(d), np.nan)
-    yield "k3", view.mean(np.expm1(d) - d)
-    yield "sum_w", view.total(ratio)
-    yield "sum_w2", view.total(ratio**2)
-    yield "ess", view.total(ratio) ** 2 / np.maximum(view.total(ratio**2) * view.total(view.measured * 1.0), 1e-300)
+    yield "k3", view.mean(view.k3)
+    yield "sum_w", sums
+    yield "sum_w2", squares
+    yield "ess", ess
 
 
 def _last(view: View, values: np.ndarray) -> np.ndarray:

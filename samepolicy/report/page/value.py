@@ -9,7 +9,7 @@ import numpy as np
 from samepolicy.diagnose import Diagnosis
 from samepolicy.metrics import all_metrics
 from samepolicy.report.bins import Bins
-from samepolicy.report.page import heat, rows, rules, sides, text, tokens
+from samepolicy.report.page import heat, layers, rows, rules, sides, text, tokens
 from samepolicy.report.page.charts import charts
 from samepolicy.report.pieces import Pieces
 from samepolicy.report.text import pair_floor
@@ -40,7 +40,8 @@ def value(
 
     Returns:
         The value of the diagnosis, and beside it: "report", "run", "whatif", "figures", "rows", "heat", "tokens",
-        "outliers", "words", "rules", "sums".
+        "outliers", "layer_tokens", "words",
+        "rules", "sums".
     """
     view = View.of(whole.run if whole else found.run)
     bins = whole.bins if whole else Bins.of(view)
@@ -68,6 +69,7 @@ def _parts(
         "heat": heat.heat(view),
         "tokens": tokens.tokens(view, keep, _floor_square(found, view)) | ({"of": whole.tokens} if whole else {}),
         "outliers": tokens.outliers(view),
+        "layer_tokens": layers.worst_tokens(view, found.as_dict()["layers"]),
     }
 
 
@@ -79,7 +81,7 @@ def _corrections(view: View, keep: np.ndarray, whatif: WhatIf | None, bins: Bins
     return {
         "whatif": shown,
         "rules": rules.of_tokens(view, keep, whatif, batches=batches),
-        "sums": rules.sums(bins),
+        "sums": rules.sums(bins) if len(bins.sizes) else None,
     }
 
 

@@ -13,6 +13,7 @@ from samepolicy.report.plots.distributions import abs_log_ratio as abs_log_ratio
 from samepolicy.report.plots.distributions import density as density
 from samepolicy.report.plots.distributions import log_ratio as log_ratio
 from samepolicy.report.plots.image import image as image
+from samepolicy.report.plots.layers import layer_map as layer_map
 from samepolicy.report.plots.verdict import gap as gap
 from samepolicy.report.plots.verdict import heat_map as heat_map
 from samepolicy.report.plots.verdict import ledger as ledger
@@ -25,6 +26,7 @@ __all__ = [
     "gap",
     "heat_map",
     "image",
+    "layer_map",
     "ledger",
     "log_ratio",
     "ratios",

@@ -63,7 +63,8 @@ def sketch_curve(found: Curve, of: str) -> Sketch:
     hover = {"customdata": groups.names, "hovertemplate": "%{customdata}<br>%{y:.4g}<extra></extra>"}
     mode = "lines+markers" if len(x) <= 64 else "lines"
     made.add("scatter", x=x, y=f4(mean), mode=mode, line={"color": HIGH, "width": 2}, **hover)
-    ticks = {"tickvals": x.tolist(), "ticktext": groups.names} if len(x) <= 24 else {}
+    named = len(x) <= 24 and groups.names != [f"{at:g}" for at in groups.at]
+    ticks = {"tickvals": x.tolist(), "ticktext": groups.names} if named else {}
     made.axis("x", groups.title, zeroline=False, **ticks)
     made.axis("y", title, rangemode="tozero", overlaying="y2", tickmode="auto")
     made.axis("y2", "tokens", side="right", showgrid=False, rangemode="tozero")

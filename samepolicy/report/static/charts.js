@@ -1,6 +1,8 @@
 // Plotly figures: drawn when they come into sight, in the colours and the language of the page.
 SP.charts = (() => {
   const shown = new Map();
+  const PAPER = { half: 306, whole: 660 }; // widths on paper, px; a figure drawn for a screen is cut off there
+  let printing = false;
   const config = { displaylogo: false, responsive: true, plotlyServerURL: "", modeBarButtonsToRemove: ["lasso2d", "select2d", "autoScale2d"], scrollZoom: false };
 
   function layout(given) {
@@ -44,7 +46,16 @@ SP.charts = (() => {
     element.dataset.drawn = "1";
     const made = figure();
     if (!made) return;
-    window.Plotly.react(element, traces(made.data), layout(made.layout), config);
+    const look = layout(made.layout);
+    if (printing) Object.assign(look, { autosize: false, width: element.closest(".two") ? PAPER.half : PAPER.whole, height: element.clientHeight });
+    window.Plotly.react(element, traces(made.data), look, config);
+    if (element.dataset.chart === "layers" && !element.dataset.linked) {
+      element.dataset.linked = "1";
+      element.on("plotly_click", (event) => {
+        const at = SP.data.layer_tokens[event.points[0].pointIndex[1]];
+        if (at) SP.choose(at[0], at[1], { scroll: true });
+      });
+    }
   }
   const watch = new IntersectionObserver((entries) => {
     for (const entry of entries) {
@@ -74,7 +85,7 @@ SP.charts = (() => {
     for (const element of document.querySelectorAll("[data-chart]")) {
       const figure = SP.data.figures[element.dataset.chart];
       const box = element.closest("[data-if]");
-      if (figure && element.dataset.chart === "trend") element.style.height = `${figure.layout.height}px`;
+      if (figure && ["trend", "layers"].includes(element.dataset.chart)) element.style.height = `${figure.layout.height}px`;
       if (figure) place(element, () => figure);
       else if (box) box.hidden = true;
       else empty(element);
@@ -82,7 +93,8 @@ SP.charts = (() => {
     curves();
     SP.on("theme", again);
     SP.on("language", again);
-    window.addEventListener("beforeprint", () => { load(); all(); });
+    window.addEventListener("beforeprint", () => { printing = true; load(); again(); all(); });
+    window.addEventListener("afterprint", () => { printing = false; again(); });
     (window.requestIdleCallback || setTimeout)(load, { timeout: 1500 });
   }
   function empty(element) {

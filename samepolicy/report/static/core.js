@@ -4,7 +4,7 @@ const SP = (() => {
   const read = (id) => JSON.parse(document.getElementById(id).textContent);
   const data = read("data");
   const chinese = read("chinese");
-  const arrays = { f4: Float32Array, i1: Int8Array, u1: Uint8Array, u2: Uint16Array, i4: Int32Array, u4: Uint32Array };
+  const arrays = { f8: Float64Array, f4: Float32Array, i1: Int8Array, u1: Uint8Array, u2: Uint16Array, i4: Int32Array, u4: Uint32Array };
   const unpackedBefore = new WeakMap();
 
   function bytes(text) {
@@ -92,12 +92,12 @@ const SP = (() => {
     if (value === "" || value === null || value === undefined) delete kept[name];
     else kept[name] = String(value);
     const query = new URLSearchParams(kept);
-    if (state.row !== null) query.set("token", `${state.row}:${state.at}`);
+    if (state.row !== null) query.set("token", `${numberOf(state.row)}:${state.at}`);
     const text = query.toString().replace(/%3A/g, ":");
     history.replaceState(null, "", text ? `#${text}` : location.pathname + location.search);
   }
   function address() {
-    const text = decodeURIComponent(location.hash.slice(1));
+    const text = location.hash.slice(1);
     return text.includes("=") ? Object.fromEntries(new URLSearchParams(text)) : {};
   }
   function choose(row, at, { scroll = false, quiet = false } = {}) {

@@ -55,6 +55,11 @@
     SP.byId("theme").addEventListener("click", flip);
     SP.byId("language").addEventListener("click", speak);
     SP.byId("help").addEventListener("click", () => SP.byId("keys").showModal());
+    window.addEventListener("beforeprint", () => {
+      if (!SP.dark()) return;
+      SP.setTheme("light");
+      window.addEventListener("afterprint", () => SP.setTheme("dark"), { once: true });
+    });
     const links = [...document.querySelectorAll(".bar nav a")];
     const watch = new IntersectionObserver((entries) => { for (const e of entries) if (e.isIntersecting) links.forEach((a) => a.classList.toggle("here", a.hash === `#${e.target.id}`)); }, { rootMargin: "-80px 0px -65% 0px" });
     for (const section of document.querySelectorAll("main > section")) watch.observe(section);
@@ -68,8 +73,10 @@
   function arrive(scroll) {
     const found = SP.address();
     const token = /^(\d+):(\d+)$/.exec(found.token || "");
-    if (token && Number(token[1]) < SP.data.rows.count) SP.choose(Number(token[1]), Number(token[2]), { scroll, quiet: true });
-    return Boolean(token);
+    const [row, at] = token ? [SP.rowOf(Number(token[1])), Number(token[2])] : [-1, 0];
+    const known = row >= 0 && at < SP.strip.lengths[row];
+    if (known) SP.choose(row, at, { scroll, quiet: true });
+    return known;
   }
 
   const wanted = SP.address();

@@ -157,5 +157,5 @@ SP.strip = (() => {
     SP.byId("kept").textContent = kept.kept === kept.of ? SP.said("all {of} tokens of the run", share) : SP.said("{kept} of {of} tokens one by one", share);
     SP.byId("limits").textContent = kept.kept === kept.of ? SP.said("This file holds every token of the run.") : SP.data.run.shown < SP.data.run.responses ? SP.said("This file holds {kept} of {of} tokens one by one. The table, the picture and sums of responses are of {shown} of {all} responses: those with the largest differences, and some drawn by chance.", { ...share, shown: SP.number(SP.data.run.shown), all: SP.number(SP.data.run.responses) }) : SP.said("This file holds {kept} of {of} tokens one by one: those of the responses with the largest mean abs d, those of ordinary responses spread over the run, and the neighbours of the 500 largest values. Everything else on the page is of all tokens.", share);
   }
-  return { start, find, holds, pieceOf, nodesAt, shortText, columns, stretches, kept, pieces, step, visible };
+  return { start, find, holds, pieceOf, nodesAt, shortText, columns, stretches, kept, lengths, pieces, step, visible };
 })();

@@ -60,8 +60,8 @@ SP.lines = (() => {
       ],
       layout: {
         shapes: lines, hovermode: "closest", dragmode: "zoom", margin: { l: 52, r: 14, t: 10, b: 40 },
-        xaxis: { title: { text: "step" }, range: [ends[0] - room, ends[1] + room], tickformat: "d" },
-        yaxis: { fixedrange: true, type: log ? "log" : "linear", exponentformat: "power", nticks: 6 },
+        xaxis: { title: { text: "step" }, range: [ends[0] - room, ends[1] + room], tickformat: "d", visible: steps.length > 0 },
+        yaxis: { fixedrange: true, type: log ? "log" : "linear", exponentformat: "power", nticks: 6, visible: steps.length > 0 },
       },
     };
   }
@@ -107,7 +107,7 @@ SP.lines = (() => {
     SP.byId("drawn").textContent = SP.said(thin ? "steps: {n}; of every {k} the lowest and the highest are drawn" : "steps: {n}", { n: SP.number(to - from), k: Math.ceil((to - from) / POINTS) });
     const add = SP.byId("add");
     const wanted = ["", ...Object.keys(known).filter((name) => !shown.includes(name)).sort()];
-    if (wanted.join() !== [...add.options].map((o) => o.value).join()) {
+    if (!add.options.length || wanted.join() !== [...add.options].map((o) => o.value).join()) {
       add.replaceChildren(...wanted.map((name) => SP.make("option", { value: name }, name ? named(name) : SP.word("another metric"))));
     }
   }

@@ -18,7 +18,7 @@
     const best = ranges.find(good) || ranges[0];
     if (!best || !Number.isFinite(value)) return [""];
     const text = best.high === null || series === "ess_token.ess" ? `≥ ${best.low}` : best.low === null || best.low === 0 ? `≤ ${best.high}` : `${best.low} – ${best.high}`;
-    return [SP.make("span", { class: `state ${good(best) ? "in" : "out"}`, title: best.source }, SP.said(good(best) ? "usual" : "beyond the usual")), ` ${text}`];
+    return [SP.make("span", { class: `state ${good(best) ? "in" : "out"}`, title: best.source }, SP.said(good(best) ? "usual" : "beyond the usual")), " ", SP.make("span", { class: "bounds" }, text)];
   }
   function now() {
     const at = SP.newest();
