@@ -49,7 +49,9 @@ def status(arguments: Sequence[str] | None = None) -> int:
         return 130
     except OSError as error:
         place = f" ({error.filename})" if error.filename else ""
-        return output.fail(f"The system refused: {error.strerror or error}{place}; check the path and its permissions.")
+        return output.fail(
+            f"The system refused: {error.strerror or error}{place}; check the path, its permissions and the free space."
+        )
     except Exception as error:
         if os.environ.get("SAMEPOLICY_DEBUG"):
             raise

@@ -22,6 +22,8 @@ from samepolicy.records.shards import Shard
 from samepolicy.summary import Summary
 
 FORMAT = "samepolicy measurement 1"
+_FOREIGN = (ValueError, KeyError, TypeError, AttributeError, ImportError, RecursionError)
+"""What reading the content of any other file may raise."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,8 @@ class Journal:
         """The nodes that an earlier call kept; none where there is no file.
 
         Raises:
-            InputError: it is no such file, was kept for other data or another question, or cannot be written there.
+            InputError: it is no such file or damaged, was kept for other data or another question, or cannot be written
+            there.
         """
         folder = self.file.absolute().parent
         if not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
@@ -49,11 +52,13 @@ class Journal:
             return {}
         try:
             content = json.loads(self.file.read_bytes())
-            known = content["format"] == FORMAT
+            known = content["format"] == FORMAT and content["sum"] == _digest(content["nodes"])
             nodes = [((int(n["level"]), int(n["number"])), _measured(n)) for n in content["nodes"]]
-        except (ValueError, KeyError, TypeError, AttributeError, ImportError, RecursionError) as error:
+        except (*_FOREIGN, IsADirectoryError) as error:
             raise InputError(f"{self.file} is no file that --resume wrote; give a new file name.") from error
-        if not known or content.get("what") != self.what:
+        if not known:
+            raise InputError(f"{self.file} is damaged, or of another version; remove it, or give a new file name.")
+        if content["what"] != self.what:
             raise InputError(
                 f"{self.file} was kept for another measurement, or the run has changed since, so its numbers cannot "
                 "go into this one; remove it, or give a new file name."
@@ -63,8 +68,8 @@ class Journal:
     def keep(self, nodes: Mapping[tuple[int, int], Measured]) -> None:
         """Put these nodes in the place of those that were kept before."""
         kept = [{"level": level, "number": number, **_json(found)} for (level, number), found in nodes.items()]
-        content = json.dumps({"format": FORMAT, "what": self.what, "nodes": kept}).encode()
-        replace_with(self.file, lambda file: file.write(content))
+        content = {"format": FORMAT, "what": self.what, "sum": _digest(kept), "nodes": kept}
+        replace_with(self.file, lambda file: file.write(json.dumps(content).encode()))
 
     def close(self) -> None:
         """Remove the file: everything is measured."""
@@ -82,6 +87,11 @@ def identity(task: Task, shards: tuple[Shard, ...]) -> str:
         made.update(repr((shard.piece.place.text, sizes[shard.piece.place], shard.groups)).encode())
         made.update(b"" if shard.piece.rows is None else np.packbits(shard.piece.rows).tobytes())
     return made.hexdigest()
+
+
+def _digest(nodes: object) -> str:
+    """A checksum of what is kept, so that a damaged number never goes into a result."""
+    return blake2b(json.dumps(nodes).encode(), digest_size=16).hexdigest()
 
 
 def _stamp(place: Place) -> tuple[int, ...]:

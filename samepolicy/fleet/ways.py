@@ -45,7 +45,7 @@ def processes(workers: int) -> Way:
     New processes import the main module again, so a script calls this below `if __name__ == "__main__":`.
 
     Args:
-        workers: how many, 1 or more.
+        workers: how many, 1 or more; never more than there are shards.
     """
 
     def alone(task: Task, shards: Numbered) -> Iterator[tuple[int, Measured]]:
@@ -56,9 +56,10 @@ def processes(workers: int) -> Way:
 
     def spread(task: Task, shards: Numbered) -> Iterator[tuple[int, Measured]]:
         context = multiprocessing.get_context("spawn")
-        pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(task,))
+        hands = max(1, min(workers, len(shards)))
+        pool = ProcessPoolExecutor(hands, mp_context=context, initializer=_begin, initargs=(task,))
         try:
-            yield from _windowed(pool, workers, shards)
+            yield from _windowed(pool, hands, shards)
         except BrokenProcessPool as error:
             raise SamePolicyError(
                 "A worker process died before its shard was measured, most often for lack of memory; run again with "

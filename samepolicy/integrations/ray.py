@@ -6,6 +6,9 @@ files themselves, so a run must be at the same path or URL on all machines.
 """
 
 import logging
+import os
+import re
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
@@ -18,6 +21,8 @@ from samepolicy.records.shards import Shard
 
 RETRIES = 3
 """How often a shard is tried again after its worker died."""
+PATIENCE = 5.0
+"""Seconds that a cluster may take to answer; Ray itself would wait for minutes."""
 
 
 def cluster(workers: int | None = None, *, address: str | None = None) -> Way:
@@ -60,7 +65,7 @@ def _each(task: Task, shards: Numbered, workers: int | None) -> Iterator[tuple[i
     remote = ray.remote(num_cpus=1, max_retries=RETRIES)(_work)
     left, waiting = iter(shards), dict[Any, tuple[int, Shard]]()
     while True:
-        ahead = workers or AHEAD * int(ray.cluster_resources().get("CPU", 1))
+        ahead = min(workers or AHEAD * int(ray.cluster_resources().get("CPU", 1)), len(shards))
         for number, shard in islice(left, max(0, ahead - len(waiting))):
             waiting[remote.remote(task, shard)] = number, shard
         if not waiting:
@@ -96,18 +101,37 @@ def _connected(address: str | None) -> Iterator[None]:
 
     mine = not ray.is_initialized()
     if mine:
+        _check_answers(address or os.environ.get("RAY_ADDRESS", ""))
         try:
             ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
         except (ConnectionError, ValueError, RuntimeError) as error:
-            raise InputError(
-                f"Ray did not connect to {address or 'a cluster'} ({_first_line(error)}); check its address "
-                "(RAY_ADDRESS) and that it runs."
-            ) from error
+            raise _unreached(address or "a cluster", error) from error
     try:
         yield
     finally:
         if mine:
             ray.shutdown()
+
+
+def _check_answers(address: str) -> None:
+    """Refuse an address with a port at which nothing listens.
+
+    Raises:
+        InputError: nothing answers there.
+    """
+    found = re.fullmatch(r"(?:\w+://)?\[?([^/]+?)\]?:(\d+)", address)
+    if found is None:
+        return
+    try:
+        socket.create_connection((found[1], int(found[2])), timeout=PATIENCE).close()
+    except (OSError, OverflowError) as error:
+        raise _unreached(address, error) from error
+
+
+def _unreached(address: str, error: Exception) -> InputError:
+    """The sentence for a cluster that is not there."""
+    why = _first_line(error)
+    return InputError(f"Ray did not connect to {address} ({why}); check its address (RAY_ADDRESS) and that it runs.")
 
 
 def _first_line(error: Exception) -> str:

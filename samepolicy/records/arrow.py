@@ -49,15 +49,19 @@ def check_header(content: Any, path: "os.PathLike[str] | Place") -> dict[str, An
     """The header of a stored run, if this version can read what follows it.
 
     Raises:
-        CorruptFileError: not the header of a run, or of a newer layout.
+        CorruptFileError: not the header of a run, of a newer layout, or with sides or info that no run has.
     """
     if not isinstance(content, dict) or content.get("format") != "samepolicy run":
         raise CorruptFileError(f"{path} was not written by samepolicy; give a run folder, or import the data first.")
     schema = content.get("schema")
-    if not isinstance(schema, int) or schema > SCHEMA:
+    if type(schema) is not int or not 1 <= schema <= SCHEMA:
         raise CorruptFileError(
             f"{path} has layout version {schema!r}, but this samepolicy reads up to {SCHEMA}; update it to read on."
         )
+    try:
+        from_header(content, {})
+    except InputError as error:
+        raise CorruptFileError(f"The header of {path} is damaged: {error}") from error
     return content
 
 

@@ -41,12 +41,18 @@ def mapped(columns: Mapping[str, Any], options: Options) -> dict[str, Any]:
     With a map, what is neither in it nor known to the schema is left out. Without one everything stays.
 
     Raises:
-        MissingColumnError: the map names a column that is not there; the message lists those that are.
+        MissingColumnError: the map names a column that is not there, or no column is one of a run; the message lists
+            those that are there.
 
     >>> mapped({"old_lp": [[-1.0]], "mask": [[1]], "x": [3]}, Options(columns={"trainer_logp": "old_lp"}))
     {'trainer_logp': [[-1.0]], 'mask': [[1]]}
     """
     if not options.columns:
+        if not COLUMNS.keys() & columns.keys():
+            raise MissingColumnError(
+                f"No column has the name of one of a run; there are {', '.join(map(str, columns)) or 'none'}, so say "
+                "what they are with a map, such as trainer_logp=NAME."
+            )
         return dict(columns)
     absent = [theirs for theirs in options.columns.values() if theirs not in columns]
     if absent:
@@ -141,8 +147,10 @@ def each(files: Sequence[Path], read: Callable[[Path], Run], options: Options) -
 
     Raises:
         CorruptFileError: a file cannot be read, and nobody asked to be told; or none of them can.
-        InputError: a file holds what no run can; the message names it.
+        InputError: there is no file, or one holds what no run can; the message names it.
     """
+    if not files:
+        raise InputError("No file of that format is there; give the folder or file that its program wrote.")
     runs = []
     for file in files:
         try:
@@ -158,14 +166,15 @@ def named(file: Path, read: Callable[[Path], Run]) -> Run:
     """What a reader makes of a file, with the file's name in whatever it refuses."""
     try:
         return read(file)
-    except CorruptFileError:
-        raise
     except SamePolicyError as error:
-        sentence = str(error)
-        raise type(error)(sentence if str(file) in sentence else f"{file}: {sentence}") from error
+        if str(file) in str(error):
+            raise
+        raise type(error)(f"{file}: {error}") from error
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        what = f"lacks {error}" if isinstance(error, KeyError) else f"is built otherwise ({error})"
-        raise CorruptFileError(f"{file} {what} than its writer builds it; give the file as it was written.") from error
+        what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise CorruptFileError(
+            f"{file} is not as its writer builds it ({what}); give the file as it was written."
+        ) from error
 
 
 def begins(mask: Sequence[Any]) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 from samepolicy.errors import InputError
 from samepolicy.records.arrow import CODEC, write_table
 from samepolicy.records.outliers import badness, distances, metric_of, needed
-from samepolicy.records.parts import parts
+from samepolicy.records.parts import Part, parts
 from samepolicy.records.places import Place
 from samepolicy.records.publish import flush_folder, replace_with
 from samepolicy.records.run import Run
@@ -70,6 +70,8 @@ def prune(
     the responses with the largest mean distance, and all with a log-prob that is missing, infinite or above 0. Rows
     that do not count (see `read`) go. Pruning again with the same numbers changes nothing but what was the newest step.
 
+    Parts that a training writes meanwhile are left as they are.
+
     Each part is written anew under a hidden name, flushed, read back, and put in the old one's place in one move. A
     process that is killed leaves every part either as it was or as it will be; pruning again finishes the work.
 
@@ -93,12 +95,13 @@ def prune(
     place, metric = Place.of(path), metric_of(by)
     if place.local is None:
         raise InputError(f"{place} is not on this machine; copy the folder here to prune it.")
+    listed = parts(place)  # before the folder is looked at, so that no part which comes meanwhile is touched
     source = open_source(place)
     rows = [_Rows.of(piece, by) for piece in source.pieces]
     steps = np.unique(np.concatenate([r.step for r in rows])).tolist()
     whole = _whole(steps, every)
     kept = _kept(rows, whole, worst)
-    masks = _masks(place, source.pieces, kept)
+    masks = _masks(place, listed, source.pieces, kept)
     before = sum(path.stat().st_size for path in masks)
     sizes = {path: _rewrite(path, mask, write=write) for path, mask in masks.items()}
     if write:
@@ -169,12 +172,14 @@ def _kept(rows: Sequence[_Rows], whole: set[int], worst: int) -> list[np.ndarray
     return np.split(keep, np.cumsum([len(r.step) for r in rows])[:-1])
 
 
-def _masks(place: Place, pieces: Sequence[Piece], kept: Sequence[np.ndarray]) -> dict[Path, np.ndarray | None]:
-    """For each part the rows of its file that stay; None where all do."""
+def _masks(
+    place: Place, listed: Sequence[Part], pieces: Sequence[Piece], kept: Sequence[np.ndarray]
+) -> dict[Path, np.ndarray | None]:
+    """For each part that was listed the rows of its file that stay; None where all do."""
     folder = place.local or Path()
     masks: dict[Path, np.ndarray | None] = {}
     held = {piece.place.text: (piece, keep) for piece, keep in zip(pieces, kept, strict=True)}
-    for part in parts(place):
+    for part in listed:
         at = place / part.name
         rows = index(at, ()).rows
         if at.text not in held:

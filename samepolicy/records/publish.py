@@ -1,8 +1,10 @@
 """Files that appear whole or not at all."""
 
 import os
+import shutil
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,7 +23,7 @@ def publish(target: Path, fill: Callable[[IO[bytes]], Any], *, unique: bool = Fa
         return False
     try:
         with file:
-            if target.exists():
+            if os.path.lexists(target):
                 return False
             fill(file)
             file.flush()
@@ -50,8 +52,32 @@ def publish_new(target: Path, fill: Callable[[IO[bytes]], Any]) -> None:
     Raises:
         InputError: the file exists already.
     """
-    if target.exists() or not publish(target, fill, unique=True):
+    if os.path.lexists(target) or not publish(target, fill, unique=True):
         raise InputError(f"{target} exists already; give a new file name.")
+
+
+@contextmanager
+def new_folder(target: Path) -> Iterator[Path]:
+    """A hidden folder to fill, which takes the target's name once everything is written, and is removed otherwise.
+
+    Args:
+        target: the folder to make; an empty one may be there already.
+
+    Raises:
+        InputError: it is there already and not empty, or is a file.
+    """
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise InputError(f"{target} is there already; give a new folder.")
+    place = target.absolute()
+    hidden = place.with_name(f".{place.name}.{uuid.uuid4().hex}.tmp")
+    hidden.mkdir(parents=True)
+    try:
+        yield hidden
+        flush_folder(hidden)
+        hidden.replace(place)
+    finally:
+        shutil.rmtree(hidden, ignore_errors=True)
+    flush_folder(place.parent)
 
 
 def replace_with(target: Path, fill: Callable[[IO[bytes]], Any], *, check: Callable[[Path], Any] | None = None) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 from samepolicy.records import arrow
 from samepolicy.records.arrow import from_arrow, from_header
-from samepolicy.records.merge import check_sides
 from samepolicy.records.run import Run
 from samepolicy.records.source import Piece, Source
 from samepolicy.records.tables import opened
@@ -90,9 +89,7 @@ def _groups(source: Source, shard: Shard) -> Iterator[Run]:
     with opened(shard.piece.place) as (file, content):
         names = [name for name in file.schema_arrow.names if name in source.needed]
         for group in shard.groups or ():
-            run = from_header(content, _columns(file, group, names))
-            check_sides([from_header(source.about, {}), run])
-            yield run
+            yield source.checked(from_header(content, _columns(file, group, names)), shard.piece.place)
 
 
 def _columns(file: Any, group: int, names: Sequence[str]) -> dict[str, Any]:

@@ -89,8 +89,19 @@ class Source:
     def batches(self, piece: Piece, *, tokens: int | None) -> Iterator[Run]:
         """The same in runs of about so many tokens."""
         for run in read_groups(piece.place, self.needed, piece.rows, tokens=tokens):
+            yield self.checked(run, piece.place)
+
+    def checked(self, run: Run, place: Place) -> Run:
+        """A run read from one of the folder's files, if its sides are the folder's.
+
+        Raises:
+            InputError: they declare other things; the message names the file.
+        """
+        try:
             check_sides([from_header(self.about, {}), run])
-            yield run
+        except InputError as error:
+            raise InputError(f"{place}: {error}") from error
+        return run
 
     def filled(self, run: Run) -> Run:
         """A run of this folder with NaN in the float columns that only other parts have."""

@@ -145,7 +145,7 @@ def _imported(place: Place, on_bad: OnBad | None) -> Run:
     """A dump of another program; such are read from local paths only."""
     if place.local is None:
         raise InputError(
-            f"{place} is no run folder; copy a dump of another program to this machine, and give its path."
+            f"There is no run folder at {place}; check the address, and give a dump of another program by a local path."
         )
     if not place.local.exists():
         raise InputError(f"{place} does not exist; give the path of a run folder.")

@@ -4,6 +4,7 @@ import json
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -119,19 +120,32 @@ def read_groups(
     """Read one Parquet file in runs of about so many tokens, each of whole row groups; None for one run.
 
     A file of which no row is kept gives one empty run.
+
+    Raises:
+        CorruptFileError: the file is damaged, or has other rows than when it was looked at.
     """
     with opened(place) as (file, content):
         names = [name for name in file.schema_arrow.names if wanted is None or name in wanted]
-        for groups in _batches(file, rows, tokens):
+        if rows is not None and len(rows) != file.metadata.num_rows:
+            raise CorruptFileError(f"{place} was changed while it was read; read it again.")
+        kept = kept_rows(file, rows)
+        for groups in _batches(file, kept, tokens):
             table = file.read_row_groups(groups, columns=names, use_threads=False)
             if rows is not None:
-                table = table.filter(np.concatenate([rows[_span(file, g)] for g in groups] or [rows[:0]]))
+                table = table.filter(np.concatenate([kept[g] for g in groups] or [rows[:0]]))
             yield from_header(content, {name: from_arrow(table[name]) for name in names})
 
 
-def _batches(file: Any, rows: np.ndarray | None, tokens: int | None) -> Iterator[list[int]]:
+def kept_rows(file: Any, rows: np.ndarray | None) -> list[np.ndarray]:
+    """Which rows of each row group to keep, bool [rows of the group]; all where `rows` is None."""
+    sizes = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
+    every = np.ones(sum(sizes), dtype=bool) if rows is None else rows
+    return [every[first:end] for first, end in pairwise(accumulate(sizes, initial=0))]
+
+
+def _batches(file: Any, kept: Sequence[np.ndarray], tokens: int | None) -> Iterator[list[int]]:
     """Numbers of the row groups with a kept row, some at a time; at least one batch, if an empty one."""
-    groups = [g for g in range(file.metadata.num_row_groups) if rows is None or rows[_span(file, g)].any()]
+    groups = [group for group, rows in enumerate(kept) if rows.any()]
     batch: list[int] = []
     held = 0
     for group in groups:
@@ -149,12 +163,6 @@ def _values_in(file: Any, group: int) -> list[int]:
     """How many values each column has in a row group."""
     meta = file.metadata.row_group(group)
     return [meta.column(i).num_values for i in range(meta.num_columns)]
-
-
-def _span(file: Any, group: int) -> slice:
-    """The rows of a row group."""
-    first = sum(file.metadata.row_group(g).num_rows for g in range(group))
-    return slice(first, first + file.metadata.row_group(group).num_rows)
 
 
 def constant(file: Any, name: str) -> Any:

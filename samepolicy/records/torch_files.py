@@ -1,5 +1,6 @@
 """A .pt file that torch.save wrote, read so that nothing in it can run."""
 
+import warnings
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,8 @@ def load(file: Path) -> dict[str, Any]:
     except ImportError as error:
         raise MissingDependencyError("Reading a .pt file needs torch: pip install 'samepolicy[hf]'.") from error
     try:
-        with torch.serialization.safe_globals(_arrays()):
+        with torch.serialization.safe_globals(_arrays()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's about a foreign pickle comes before its refusal
             content = torch.load(file, map_location="cpu", weights_only=True)
     except (PermissionError, FileNotFoundError):
         raise

@@ -2,11 +2,14 @@
 
 import os
 import pickle
+from contextlib import ExitStack
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 
 SIZES = (1, 2, 3, 8)
+COLLECTIVES = ("all_reduce", "all_gather", "all_gather_into_tensor", "gather", "reduce", "broadcast", "all_to_all")
 
 
 def share(batch: dict[str, np.ndarray], rank: int, ranks: int) -> dict[str, np.ndarray]:
@@ -47,12 +50,25 @@ def reductions(rank: int, size: int, group: object, batch: dict[str, np.ndarray]
     copies = measure_batch(**batch)  # every rank holds the same tokens
     return {
         "uneven": all_reduce(measured, group=group),
+        "sent": sent(measured, group),
         "some": all_reduce(some, group=group),
         "copies": all_reduce(copies, group=group, counted=rank == size - 1),
         "everywhere": (everywhere(True, group=group), everywhere(rank != size - 1, group=group)),
         "joined": join(*piece(rank, size, zigzag=False), group=group),
         "zigzag": join(*piece(rank, size, zigzag=True), group=group, zigzag=True),
     }
+
+
+def sent(summary: object, group: object) -> list[int]:
+    """The bytes that this rank hands to each collective of one reduction."""
+    import torch.distributed as dist
+
+    from samepolicy.distributed import all_reduce
+
+    with ExitStack() as stack:
+        spies = [stack.enter_context(patch.object(dist, n, wraps=getattr(dist, n))) for n in COLLECTIVES]
+        all_reduce(summary, group=group)
+        return [call.args[0].nbytes for spy in spies for call in spy.call_args_list]
 
 
 def whole(size: int) -> list[np.ndarray]:

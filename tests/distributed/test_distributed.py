@@ -67,6 +67,13 @@ def test_every_rank_gets_the_same(found, size):
 
 
 @pytest.mark.parametrize("size", SIZES)
+def test_a_reduction_is_two_collectives_of_few_bytes(found, size):
+    for rank in range(size):
+        gathered, broadcast = found[rank][size]["sent"]
+        assert gathered == broadcast < 48_000
+
+
+@pytest.mark.parametrize("size", SIZES)
 def test_copies_are_counted_once(found, batch, size):
     agree(measure_batch(**batch), found[0][size]["copies"])
 

@@ -127,6 +127,11 @@ def test_two_workers_give_the_bits_of_one(folder: Path):
     assert told == [(f"measuring {folder}", n, 5) for n in range(1, 6)]
 
 
+def test_no_more_workers_than_shards(folder: Path):
+    plan = plan_of(folder, where=Where.of(steps=[0, 1], samples=None, finish_reasons=None))
+    assert bits(plan.run(processes(10**30))) == bits(plan.run(in_turn))
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_worker_keeps_to_one_core(folder: Path, workers: int):
     plan = plan_of(folder)
@@ -218,6 +223,23 @@ def test_a_file_of_something_else_is_refused_and_kept(folder: Path, tmp_path: Pa
     assert kept.read_bytes() == content
 
 
+def test_a_kept_number_that_is_damaged_is_never_taken(folder: Path, tmp_path: Path):
+    kept = tmp_path / "kept"
+    interrupted(plan_of(folder), kept, after=2)
+    content = kept.read_bytes()
+    damaged = content.replace(b'"tokens": ', b'"tokens": 9', 1)
+    assert damaged != content
+    kept.write_bytes(damaged)
+    with pytest.raises(InputError, match="kept is damaged"):
+        plan_of(folder).run(in_turn, resume=kept)
+    assert kept.read_bytes() == damaged
+
+
+def test_a_folder_cannot_keep_what_is_measured(folder: Path, tmp_path: Path):
+    with pytest.raises(InputError, match="is no file that --resume wrote"):
+        plan_of(folder).run(in_turn, resume=tmp_path)
+
+
 def test_a_place_where_nothing_can_be_kept_is_said_at_once(folder: Path, tmp_path: Path):
     with pytest.raises(InputError, match="Nothing can be written in .*nowhere"):
         plan_of(folder).run(in_turn, resume=tmp_path / "nowhere" / "kept")
@@ -278,5 +300,5 @@ def test_a_side_that_is_missing_is_said(tmp_path: Path):
 def test_sides_that_declare_different_things_are_said(folder: Path):
     plan = plan_of(folder)
     source = replace(plan.task.source, about={**plan.task.source.about, "rollout": {"dtype": "float16"}})
-    with pytest.raises(InputError, match="dtype"):
+    with pytest.raises(InputError, match=r"part-00000000-000000\.parquet: The rollout side declares dtype"):
         replace(plan, task=replace(plan.task, source=source)).run(in_turn)

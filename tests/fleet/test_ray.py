@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -93,13 +94,19 @@ def test_a_cluster_that_is_not_there_is_said(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
 
     def refused(*_: object, **__: object) -> None:
-        raise ConnectionError("no cluster at 10.0.0.1:6379\nmore")
+        raise ConnectionError("no cluster there\nmore")
 
     monkeypatch.setattr(ray, "init", refused)
-    with pytest.raises(
-        InputError, match=r"did not connect to 10\.0\.0\.1:6379 \(no cluster at 10\.0\.0\.1:6379\); check"
-    ):
-        plan.run(cluster(address="10.0.0.1:6379"))
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+        with pytest.raises(InputError, match=rf"did not connect to {address} \(no cluster there\); check"):
+            plan.run(cluster(address=address))
+    for way in (cluster(address=address), cluster(address=f"ray://{address}"), cluster(address="[::1]:99999")):
+        with pytest.raises(InputError, match=r"did not connect to .* and that it runs\."):
+            plan.run(way)
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    with pytest.raises(InputError, match=f"did not connect to {address}"):
+        plan.run(cluster())
 
 
 @pytest.mark.e2e

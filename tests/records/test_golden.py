@@ -192,7 +192,7 @@ def test_a_line_cut_off_names_file_and_line_and_skips_only_that_file(tmp_path: P
     run = sp.import_run(tmp_path / "dump", on_bad=said.append)
     assert (len(run), [bad.name in str(e) for e in said]) == (3, [True])
     bad.write_text('{"input": 1, "output": 2, "score": 3, "step": 4, "schema_version": 1}\n')
-    with pytest.raises(CorruptFileError, match=r"lacks '|is built otherwise"):
+    with pytest.raises(CorruptFileError, match=r"is not as its writer builds it"):
         named_otherwise(tmp_path / "dump", name)
 
 

@@ -52,6 +52,9 @@ def test_a_pt_file_with_code_in_it_is_refused_and_nothing_runs(tmp_path: Path) -
     torch.save({"rollout_id": 1, "samples": [Bomb(tmp_path / "ran")]}, tmp_path / "1.pt")
     with pytest.raises(CorruptFileError, match=r"1\.pt holds Python objects .*could run code"):
         sp.import_run(tmp_path)
+    (tmp_path / "1.pt").write_bytes(pickle.dumps(Bomb(tmp_path / "ran")))
+    with pytest.raises(CorruptFileError, match=r"1\.pt holds Python objects .*could run code"):
+        sp.import_run(tmp_path / "1.pt", kind="slime")
     assert not (tmp_path / "ran").exists()
 
 

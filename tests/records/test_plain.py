@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import IO
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 
 import samepolicy as sp
 from samepolicy.errors import CorruptFileError, InputError, MissingColumnError
-from samepolicy.records.formats import import_run, parquet, verl_npy
+from samepolicy.records.formats import all_formats, import_run, parquet, verl_npy
 from tests.records.strategies import plain, runs
 
 LOGP = [[-1.0, -2.5], [-0.25]]
@@ -58,6 +59,14 @@ def test_a_row_for_each_token(csv_file) -> None:
     ("text", "error", "words"),
     [
         ("", InputError, "holds no response"),
+        ("rollout_logp,sample,rollout_logp\n-1,0,-9\n", InputError, "has two columns rollout_logp"),
+        ("sample,rollout_logp,reward\n0,-1,0.5\n0,-2,0.7\n", InputError, "hold 0.5 and 0.7 as reward"),
+        (
+            "rollout_logp\n" + "[" * 50_000 + "\n",
+            InputError,
+            r"a\.csv: A cell of column rollout_logp begins like a list",
+        ),
+        ("lp,old_lp\n[-1],[-2]\n", MissingColumnError, r"a\.csv: No column has the name .* there are lp, old_lp, so"),
         ("rollout_logp\n", InputError, "holds no response"),
         ("rollout_logp,reward\n[-1]\n", CorruptFileError, "1 cells on line 2 where the heading has 2"),
         ('rollout_logp\n"[-1\n', CorruptFileError, "cannot be read after line"),
@@ -135,3 +144,48 @@ def test_pairs_of_a_run_with_both_sides(tmp_path: Path) -> None:
     with pytest.raises(MissingColumnError, match="no column trainer_logp"):
         verl_npy.write(run.without("trainer_logp"), tmp_path / "other")
     assert not (tmp_path / "other").exists()
+
+
+def test_pairs_that_find_no_room_leave_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = sp.Run.from_lists(prob_diff=LOGP, step=[1, 2])
+    saved: list[np.ndarray] = []
+
+    def full(array: np.ndarray, file: IO[bytes]) -> None:
+        saved.append(array)
+        if len(saved) == 3:
+            raise OSError(28, "No space left on device")
+        np.save(file, array)
+
+    monkeypatch.setattr(verl_npy, "_save", full)
+    with pytest.raises(OSError, match="No space left"):
+        verl_npy.write(run, tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "out").mkdir()
+    verl_npy.write(run, tmp_path / "out")
+    assert len(list((tmp_path / "out").iterdir())) == 4
+    with pytest.raises(InputError, match="is there already"):
+        verl_npy.write(run, tmp_path / "out")
+
+
+def test_a_run_folder_is_no_dump(tmp_path: Path) -> None:
+    sp.write(sp.Run.from_lists(rollout_logp=LOGP), tmp_path)
+    with pytest.raises(InputError, match="is a run folder already"):
+        import_run(tmp_path)
+
+
+@pytest.mark.parametrize("kind", sorted(set(all_formats()) - {"jsonl"}))
+def test_a_file_of_another_format_is_refused_by_name(tmp_path: Path, kind: str) -> None:
+    file = tmp_path / "odd.jsonl"
+    file.write_text('{"rollout_logp": [-1.0]}\n')
+    with pytest.raises(InputError, match=r"odd\.jsonl") as caught:
+        import_run(file, kind=kind, unsafe_pickle=True)
+    assert "index out of range" not in str(caught.value)
+
+
+@pytest.mark.parametrize("target", ["jsonl", "parquet"])
+def test_a_link_to_nothing_is_not_overwritten_either(tmp_path: Path, target: str) -> None:
+    out = tmp_path / "out"
+    out.symlink_to(tmp_path / "nowhere")
+    with pytest.raises(InputError, match="out exists already"):
+        all_formats()[target].write(sp.Run.from_lists(rollout_logp=LOGP), out)
+    assert out.is_symlink()

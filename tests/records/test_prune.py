@@ -10,7 +10,9 @@ import pytest
 
 import samepolicy as sp
 from samepolicy.errors import CorruptFileError, InputError
+from samepolicy.records.places import Place
 from samepolicy.records.prune import prune
+from samepolicy.records.source import Source, open_source
 
 
 def make(folder: Path, steps: range = range(1, 8), rows: int = 6, tokens: int = 40) -> None:
@@ -154,3 +156,18 @@ def test_what_cannot_be_pruned(tmp_path: Path) -> None:
     with pytest.raises(CorruptFileError, match=part.name):
         prune(tmp_path, every=2, write=True)
     assert contents(tmp_path) == before
+
+
+def test_parts_that_come_meanwhile_are_left_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make(tmp_path)
+
+    def grown(place: Place) -> Source:
+        source = open_source(place)
+        make(tmp_path, range(8, 10))
+        return source
+
+    monkeypatch.setattr("samepolicy.records.prune.open_source", grown)
+    prune(tmp_path, every=3, worst=0, write=True)
+    steps, responses = np.unique(sp.read(tmp_path)["step"], return_counts=True)
+    assert steps.tolist() == [3, 6, 7, 8, 9]
+    assert responses.tolist() == [6] * 5

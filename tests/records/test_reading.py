@@ -1,9 +1,11 @@
 """What is read of a folder: only what was asked for, each response once, from anywhere, past bad files if allowed."""
 
 import logging
+import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -12,6 +14,9 @@ import pytest
 import samepolicy as sp
 from samepolicy.errors import CorruptFileError, InputError, MissingColumnError
 from samepolicy.records import arrow
+from samepolicy.records.source import open_source
+from samepolicy.records.tables import kept_rows
+from samepolicy.records.where import Where
 from tests.records.shards import part
 
 
@@ -74,6 +79,28 @@ def test_a_large_part_comes_in_several_runs(tmp_path: Path, monkeypatch: pytest.
     assert sp.Run.concat(parts) == run
     monkeypatch.undo()
     assert [len(p) for p in sp.stream(tmp_path)] == [9]
+
+
+def test_many_row_groups_are_looked_at_once_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrow, "GROUP_TOKENS", 1)
+    file = sp.write(sp.Run.from_lists(rollout_logp=[[-float(i)] for i in range(50)], sample=range(50)), tmp_path)
+    with pq.ParquetFile(file) as opened:
+        assert opened.metadata.num_row_groups == 50
+        looked: list[int] = []
+
+        class Footer:
+            """Says which row groups it was asked for."""
+
+            num_row_groups = 50
+
+            def row_group(self, number: int) -> object:
+                looked.append(number)
+                return opened.metadata.row_group(number)
+
+        kept = kept_rows(SimpleNamespace(metadata=Footer()), np.arange(50) % 7 == 3)
+    assert looked == list(range(50))
+    assert [rows.tolist() for rows in kept] == [[i % 7 == 3] for i in range(50)]
+    assert sp.read(tmp_path, samples=[3, 10, 49])["rollout_logp"].values.tolist() == [-3, -10, -49]
 
 
 def test_choices_that_nothing_meets_are_said(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -155,6 +182,30 @@ def test_a_folder_that_grows_is_read_as_it_was_when_it_was_opened(folder: Path) 
     assert steps == [1] * 3 + [2] * 3 + [3] * 3
 
 
+def test_a_part_that_changes_between_looking_and_reading_is_said(folder: Path) -> None:
+    source = open_source(folder, where=Where.of(steps=None, samples=[1], finish_reasons=None))
+    file = folder / "part-00000002-000000.parquet"
+    for samples in ((1,), (0, 1, 2, 3)):
+        file.unlink()
+        sp.write(part(2, samples=samples), folder, step=2)
+        with pytest.raises(CorruptFileError, match=f"{file.name} was changed while it was read"):
+            source.load(source.pieces[1])
+
+
+@pytest.mark.full
+def test_the_documented_query_leaves_out_what_was_recorded_again(tmp_path: Path) -> None:
+    import duckdb
+
+    for step, attempt in ((1, 10), (2, 10), (2, 20), (3, 20)):
+        sp.write(part(step).with_columns(attempt=[attempt] * 3), tmp_path / "run", step=step)
+    page = (Path(__file__).parents[2] / "docs" / "records.md").read_text()
+    (last_attempts,) = re.findall(r"`(QUALIFY [^`]*)`", page)
+    rows = duckdb.sql(f"SELECT step, attempt FROM '{tmp_path}/run/*.parquet' {last_attempts} ORDER BY 1").fetchall()
+    run = sp.read(tmp_path / "run")
+    assert rows == list(zip(run["step"].tolist(), run["attempt"].tolist(), strict=True))
+    assert len(rows) == 9
+
+
 def test_a_jsonl_file_that_grows_gives_its_whole_lines(tmp_path: Path) -> None:
     file = tmp_path / "a.jsonl"
     file.write_text('{"rollout_logp": [-1]}\n{"rollout_logp": [-2]}\n{"rollout_lo')
@@ -194,7 +245,7 @@ def test_a_url_is_read_like_a_path(folder: Path) -> None:
     url = f"file://{folder.resolve()}"
     assert sp.read(url, steps=[1, 2]) == sp.read(folder, steps=[1, 2])
     assert sp.Run.concat(list(sp.stream(Path(url)))) == sp.read(folder)
-    with pytest.raises(InputError, match="file://.*/nothing is no run folder; copy"):
+    with pytest.raises(InputError, match="There is no run folder at file://.*/nothing; check"):
         sp.read(f"{url}/nothing")
     spoil(folder / "part-00000002-000000.parquet")
     with pytest.raises(CorruptFileError, match="file://.*part-00000002"):

@@ -189,6 +189,15 @@ def test_a_newer_layout_and_foreign_parquet_are_refused(tmp_path: Path) -> None:
     pq.write_table(table.replace_schema_metadata({b"samepolicy": json.dumps(head)}), part)
     with pytest.raises(CorruptFileError, match="layout version 2"):
         read(tmp_path)
+    for version in (True, 0, -1, 1.0, "1", None):
+        pq.write_table(table.replace_schema_metadata({b"samepolicy": json.dumps({**head, "schema": version})}), part)
+        with pytest.raises(CorruptFileError, match=f"parquet has layout version {version!r}"):
+            read(tmp_path)
+    for sides in ([1, 2], {"dtype": 5}):
+        damaged = {**head, "schema": 1, "rollout": sides}
+        pq.write_table(table.replace_schema_metadata({b"samepolicy": json.dumps(damaged)}), part)
+        with pytest.raises(CorruptFileError, match=rf"The header of .*{part.name} is damaged: "):
+            read(tmp_path)
     (tmp_path / "run.json").write_text(json.dumps(head))
     with pytest.raises(CorruptFileError, match=r"run\.json has layout version 2"):
         write(small(), tmp_path)

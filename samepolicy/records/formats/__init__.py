@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 from samepolicy.errors import InputError
-from samepolicy.records.dumps import USUAL, Options, renamed
+from samepolicy.records.dumps import USUAL, Options, named, renamed
+from samepolicy.records.places import Place
 from samepolicy.records.run import Run
-from samepolicy.records.source import OnBad
+from samepolicy.records.source import OnBad, is_run
 
 PLAIN = ("csv", "jsonl", "parquet")
 """Formats that name their columns freely; a file is one of them if it is of no program's own format."""
@@ -93,12 +94,14 @@ def import_run(
     name = kind if kind is not None else _detected(path, formats)
     if name not in formats:
         raise InputError(f"There is no format {name!r}; the formats are {', '.join(formats)}.")
-    run = formats[name].read(path, options)
+    run = named(path, lambda file: formats[name].read(file, options))
     return run if hasattr(formats[name], "MAPS") else renamed(run, options)
 
 
 def _detected(path: Path, formats: Mapping[str, Format]) -> str:
     """The name of the format that a path is in; programs' own formats come before plain ones."""
+    if is_run(Place.of(path)):
+        raise InputError(f"{path} is a run folder already; every command takes it as it is.")
     for name in sorted(formats, key=lambda name: (name in PLAIN, name)):
         if formats[name].detect(path):
             return name

@@ -38,11 +38,15 @@ def read(path: Path, options: Options = USUAL) -> Run:
 
     Raises:
         CorruptFileError: a row with more or fewer cells than the heading; the message has its line.
-        InputError: no response, rows of tokens without `sample`, or text where numbers belong.
+        InputError: no response, two columns of one name, rows of tokens without `sample`, a response with two values
+            where it has one, or text where numbers belong.
     """
     rows = list(_rows(path))
     if len(rows) < 2:
         raise InputError(f"{path} holds no response; give a file with a heading and one row for each.")
+    twice = next((name for name in rows[0] if name and rows[0].count(name) > 1), None)
+    if twice is not None:
+        raise InputError(f"{path} has two columns {twice}; give them names of their own.")
     columns = mapped({name: [row[i] for row in rows[1:]] for i, name in enumerate(rows[0])}, options)
     if not options.columns:
         unknown = [name for name in columns if not name]
@@ -91,7 +95,10 @@ def _by_token(columns: dict[str, list[str]]) -> dict[str, list[Any]]:
 def _of_tokens(name: str, cells: list[str], rows: list[int]) -> Any:
     """What one response has in a column: a value for each token, or the one value they all repeat."""
     if name in COLUMNS and COLUMNS[name].kind == "response":
-        return _value(name, cells[rows[0]])
+        values = {cells[i] for i in rows} - {""} or {""}
+        if len(values) > 1:
+            raise InputError(f"The rows of one response hold {' and '.join(sorted(values)[:2])} as {name}; give one.")
+        return _value(name, values.pop())
     return [_value(name, cells[i]) for i in rows]
 
 
@@ -107,7 +114,7 @@ def _list(name: str, cell: str) -> list[Any]:
         return [_value(name, part) for part in cell.split()]
     try:
         found = json.loads(cell)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"A cell of column {name} begins like a list but is none ({error}); mend it.") from error
     return list(found)
 

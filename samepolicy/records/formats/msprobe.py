@@ -54,10 +54,8 @@ def read(path: Path, options: Options = USUAL) -> Run:
     wanted = {ours: theirs for ours, theirs in {**OURS, **options.columns}.items() if theirs in saved}
     absent = [theirs for theirs in options.columns.values() if theirs not in saved]
     if absent or "mask" not in wanted:
-        raise InputError(
-            f"{path} holds {', '.join(sorted(saved))} but not {absent[0] if absent else 'response_mask'}; "
-            "name each column with a map, such as mask=NAME."
-        )
+        names, lacking = ", ".join(sorted(saved)) or "nothing saved", absent[0] if absent else "response_mask"
+        raise InputError(f"{path} holds {names} but not {lacking}; name each column with a map, such as mask=NAME.")
     runs = []
     for place in _places(saved[wanted["mask"]]):
         try:

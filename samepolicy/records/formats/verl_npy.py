@@ -7,7 +7,10 @@ stand in `info["shapes"]`, by step.
 
 import re
 from dataclasses import replace
+from functools import partial
+from io import BytesIO
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
@@ -15,7 +18,7 @@ from samepolicy.arrays import Ragged
 from samepolicy.errors import CorruptFileError, InputError, ShapeError
 from samepolicy.metrics import columns
 from samepolicy.records.dumps import USUAL, Options
-from samepolicy.records.publish import publish_new
+from samepolicy.records.publish import new_folder, publish_new
 from samepolicy.records.run import Run
 from samepolicy.records.source import tell
 
@@ -35,11 +38,13 @@ def read(path: Path, options: Options = USUAL) -> Run:
         options: who is told of a step that cannot be read.
 
     Raises:
-        InputError: a file without its partner, or files with and without a step side by side.
+        InputError: no such folder, a file without its partner, or files with and without a step side by side.
         CorruptFileError: a file that is truncated, is no npy file or holds pickled objects.
         ShapeError: a pair of different shapes, or not [batch, time].
         MaskError: a mask with other values than 0 and 1.
     """
+    if not detect(path):
+        raise InputError(f"{path} is no folder with files of verl's monitor; give that folder.")
     names = [match for entry in path.iterdir() if (match := _NAME.fullmatch(entry.name))]
     steps = {match[2] for match in names}
     if None in steps and len(steps) > 1:
@@ -76,18 +81,23 @@ def write(run: Run, path: Path) -> None:
     ...     np.load(Path(folder) / "new" / "prob_diff_step_7.npy").tolist()
     [[0.5, 0.25], [0.125, 0.0]]
     """
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise InputError(f"{path} is there already; give a new folder.")
     run = run if "prob_diff" in run else run.aligned()
     diff = _difference(run)
-    path.mkdir(parents=True, exist_ok=True)
-    for step in np.unique(run["step"]).tolist() if "step" in run else [""]:
-        rows = np.arange(len(run)) if step == "" else np.flatnonzero(run["step"] == step)
-        valid = _padded(run.mask.take(rows), run.info.get("shapes", {}).get(str(step)))
-        values = _padded(diff.take(rows), list(valid.shape)).astype(np.float32)
-        end = f"_step_{step}.npy" if step != "" else ".npy"
-        for kind, array in (("diff", np.where(valid, values, np.float32(0))), ("mask", valid)):
-            publish_new(path / f"prob_{kind}{end}", lambda file, a=array: np.save(file, a))  # type: ignore[misc]
+    with new_folder(path) as folder:
+        for step in np.unique(run["step"]).tolist() if "step" in run else [""]:
+            rows = np.arange(len(run)) if step == "" else np.flatnonzero(run["step"] == step)
+            valid = _padded(run.mask.take(rows), run.info.get("shapes", {}).get(str(step)))
+            values = _padded(diff.take(rows), list(valid.shape)).astype(np.float32)
+            end = f"_step_{step}.npy" if step != "" else ".npy"
+            for kind, array in (("diff", np.where(valid, values, np.float32(0))), ("mask", valid)):
+                publish_new(folder / f"prob_{kind}{end}", partial(_save, array))
+
+
+def _save(array: np.ndarray, file: IO[bytes]) -> None:
+    """Write one array to an open file; NumPy's own way to a file hides why the system refused."""
+    content = BytesIO()
+    np.save(content, array, allow_pickle=False)
+    file.write(content.getbuffer())
 
 
 def _difference(run: Run) -> Ragged:
