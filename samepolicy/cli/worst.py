@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from samepolicy.cli import options, output
+from samepolicy.cli import choices, options, output
 from samepolicy.cli.skipped import Skipped
 
 if TYPE_CHECKING:
@@ -17,10 +17,6 @@ Number = Annotated[int, typer.Option("-n", min=1, help="How many to show.")]
 Over = Annotated[
     Literal["token", "response"], typer.Option(help="Rank single tokens, or responses by the mean over their tokens.")
 ]
-Step = Annotated[list[int] | None, typer.Option("--step", help="Only this training step; repeat for several.")]
-SkipBad = Annotated[
-    bool, typer.Option("--skip-bad", help="Leave out files that cannot be read; they are named and counted.")
-]
 
 
 def command(
@@ -28,8 +24,10 @@ def command(
     by: By = "logp_diff",
     number: Number = 10,
     over: Over = "token",
-    step: Step = None,
-    skip_bad: SkipBad = False,
+    steps: choices.Steps = None,
+    samples: choices.Samples = None,
+    finish_reason: choices.Reasons = None,
+    skip_bad: choices.SkipBad = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Show the tokens or responses where the two policies are farthest apart, with their text where it is recorded.
@@ -40,10 +38,11 @@ def command(
     from samepolicy.records.stream import stream
     from samepolicy.records.worst import worst
 
-    skipped = Skipped() if skip_bad else None
+    skipped, where = Skipped() if skip_bad else None, choices.where(steps, samples, finish_reason)
+    asked: dict[str, Any] = vars(where)
     columns = {*needed(metric_of(by)), "trainer_logp", "rollout_logp", "response_ids", "token_text", "text"}
     columns |= {"step", "group", "sample"}
-    parts = stream(run, columns=columns, steps=step or None, on_bad=skipped)
+    parts = stream(run, columns=columns, on_bad=skipped, **asked)
     found = worst(parts, by=by, n=number, over=over)
     value: dict[str, Any] = found.as_dict() | ({"skipped": skipped.sentences} if skipped is not None else {})
     output.show(view(found), value, as_json=as_json)

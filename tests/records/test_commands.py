@@ -62,7 +62,7 @@ def test_worst_prints_what_the_library_returns(call: Call, tmp_path: Path) -> No
     assert value == json.loads(json.dumps(worst(run, by="k3", n=4).as_dict()))
     page = call("worst", tmp_path / "run", "--over", "response", "-n", 2).out
     assert "The worst 2 (of 18 responses, by logp_diff in nats)" in page
-    one = call("worst", tmp_path / "run", "--step", 2, "-n", 1, "--json").value["worst"][0]
+    one = call("worst", tmp_path / "run", "--steps", 2, "-n", 1, "--json").value["worst"][0]
     assert (one["step"], one["sequence"]) == (2, worst(run.select(run["step"] == 2), n=1).found[0].sequence)
     assert call("worst", f"file://{(tmp_path / 'run').resolve()}", "--by", "k3", "-n", 4, "--json").value == value
     assert "no metric 'nothing'" in call("worst", tmp_path / "run", "--by", "nothing").refusal
