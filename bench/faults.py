@@ -4,13 +4,14 @@
     python bench/faults.py --split develop --only shift
     python bench/faults.py --part 1/2 & python bench/faults.py --part 2/2 & wait; python bench/faults.py --publish
 
-Rollouts, and their scores under the reference, are made once and shared by all faults of the trainer. Each case leaves
-one JSON file in build/faults.
+Rollouts, and their scores under the reference, are made once and shared by all faults of the trainer. Each case is one
+line of bench/results/faults-SPLIT.jsonl, with the commit that it was judged at; delete the file to begin anew.
 """
 
 import argparse
 import json
 import re
+import subprocess
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -37,6 +38,7 @@ from samepolicy.testing import smollm2_folder
 TOKENS, SMALL, NEAR = 64, 2.0, 0.2
 FOLDER = ROOT / "build" / "faults"
 SCORED = ("rollout_logp", "trainer_logp")
+KEPT = ("cause", "parameters", "explained", "interval", "nats", "side", "proof", "alternatives")
 REPORT = (
     "Why do cats purr?",
     "Give me a recipe for pancakes without eggs.",
@@ -66,21 +68,31 @@ def main() -> None:
     parser.add_argument("--first", action="store_true", help="one severity of each fault")
     parser.add_argument("--publish", action="store_true", help="only publish what was found so far")
     told = parser.parse_args()
-    results = FOLDER / told.split
-    results.mkdir(parents=True, exist_ok=True)
+    results = ROOT / "bench" / "results" / f"faults-{told.split}.jsonl"
+    results.parent.mkdir(exist_ok=True)
+    known = {case["key"] for case in read(results)}
     if not told.publish:
         part, parts = map(int, told.part.split("/"))
         bench = Bench(told.split)
         chosen = [case for case in cases(first=told.first) if re.search(told.only, case[1])][part - 1 :: parts]
         for i, (kind, key, faults) in enumerate(chosen):
-            path = results / f"{slug(key)}.json"
-            if path.exists():
+            if key in known:
                 continue
             found = {"kind": kind, "key": key, "truth": [f.cause for f in faults], **bench.judge(faults)}
-            path.write_text(json.dumps(found, indent=1))
+            with results.open("a") as file:
+                file.write(json.dumps({"commit": commit(), **found}) + "\n")
             print(f"{i + 1}/{len(chosen)} {key}: {found['verdict']} {found['named']} {found['seconds']} s", flush=True)
-    done = [json.loads(path.read_text()) for path in sorted(results.glob("*.json"))]
-    report(done, told.split)
+    report(read(results), told.split)
+
+
+def read(results: Path) -> list[dict[str, Any]]:
+    """What was found so far."""
+    return [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
+
+
+def commit() -> str:
+    """The commit of the code."""
+    return subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, text=True).strip()
 
 
 def slug(text: str) -> str:
@@ -218,7 +230,7 @@ class Bench:
             "seconds": round(perf_counter() - start, 1),
             "verdict": found.verdict,
             "named": [finding.cause for finding in found.findings],
-            "findings": [finding.as_dict() for finding in found.findings],
+            "findings": [{key: finding.as_dict()[key] for key in KEPT} for finding in found.findings],
             "expected": {k: v for fault in faults for k, v in fault.expected.items()},
             "gap": found.gap and found.gap.as_dict(),
             "sentence": found.sentence,
