@@ -12,6 +12,7 @@ from typing import Any, Literal, Self, TypeAlias, TypeVar
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from samepolicy.causes import trial
 from samepolicy.causes.reference import Clash, Reference, SideName, Unavailable
 from samepolicy.causes.settings import DECLARED, Settings
 from samepolicy.floor.gap import CAP
@@ -29,12 +30,6 @@ declarations, or (without a reference) the trainer's column against the rollout'
 
 FAR = 20.0
 """An error counts for at most this when parameters are fitted, nats."""
-
-PROBE = 640
-"""Prompt and response tokens that are scored to try a setting."""
-
-GLANCE = 160
-"""Of these, how many are scored first where a setting takes another forward."""
 
 CLOSE = 1.1
 """Settings whose error at that first look is within this factor of the best are tried in full."""
@@ -56,9 +51,6 @@ LOGITS = 16_000_000
 
 LIKELY = 256
 """Likeliest ids that kept sets are tried on."""
-
-FEW = 4
-"""With fewer prompts, both halves are all of them."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -144,14 +136,14 @@ class Evidence:
 
     @cached_property
     def _halves(self) -> tuple[np.ndarray, np.ndarray]:
-        """One prompt of each two that have about the same gap for fitting; with very few prompts, all for both."""
-        prompts = largest_first(self.prompt[self.comparable], self._floors[self.comparable])
-        if len(prompts) < FEW:
-            return self.comparable, self.comparable
-        chance = np.random.default_rng(0).random(len(prompts))[np.argsort(np.argsort(prompts))]
-        pairs = (range(i, min(i + 2, len(prompts))) for i in range(0, len(prompts), 2))
-        fitted = np.isin(self.prompt, prompts[[min(pair, key=lambda i: chance[i]) for pair in pairs]])
-        return self.comparable & fitted, self.comparable & ~fitted
+        """Tokens to fit on, and tokens to read on."""
+        return trial.halves(self.prompt, self.comparable, self._floors)
+
+    @cached_property
+    def _lengths(self) -> np.ndarray:
+        """Tokens of each response with its prompt."""
+        prompts = self.run["prompt_ids"].lengths if "prompt_ids" in self.run else 0
+        return np.asarray(self.run.lengths + prompts)
 
     @property
     def _floors(self) -> Float[np.ndarray, " tokens"]:
@@ -164,14 +156,8 @@ class Evidence:
     @cached_property
     def probe(self) -> Int[np.ndarray, " n"]:
         """The few tokens that settings are tried on, rising: whole responses of the fitted half, of all gaps."""
-        rows = largest_first(self.row[self.fitted], self._floors[self.fitted])
-        lengths = self.run.lengths + (self.run["prompt_ids"].lengths if "prompt_ids" in self.run else 0)
-        most = max(int(np.searchsorted(np.cumsum(lengths[rows]), PROBE, side="right")), min(FEW, len(rows)))
-        chosen = rows[np.linspace(0, len(rows) - 1, min(most, len(rows)), dtype=np.int64)]
-        tokens = np.flatnonzero(self.fitted & np.isin(self.row, chosen))
-        limit = max(LOGITS // self.reference.vocabulary(), 128)
-        found: np.ndarray = tokens[np.linspace(0, len(tokens) - 1, min(limit, len(tokens)), dtype=np.int64)]
-        return found
+        most = max(LOGITS // self.reference.vocabulary(), 128)
+        return trial.probe(self.row, self.fitted, self._floors, self._lengths, most=most)
 
     @cached_property
     def base(self) -> Float[np.ndarray, " tokens"]:
@@ -210,10 +196,7 @@ class Evidence:
     @cached_property
     def glance(self) -> Int[np.ndarray, " n"]:
         """The tokens of the probe's responses that are furthest from what is known; dear settings are tried on them."""
-        order = largest_first(self.row[self.probe], self._errors(DECLARED, self.probe))
-        lengths = self.run.lengths[order] + (self.run["prompt_ids"].lengths[order] if "prompt_ids" in self.run else 0)
-        few = order[: max(int(np.searchsorted(np.cumsum(lengths), GLANCE, side="right")), 2)]
-        return self.probe[np.isin(self.row[self.probe], few)]
+        return self.probe[trial.glance(self.row[self.probe], self._errors(DECLARED, self.probe), self._lengths)]
 
     def error(self, settings: Settings = DECLARED, **changes: Any) -> float:
         """Mean absolute error of a prediction on the probe, nats; each token counts for at most `FAR`.
@@ -372,17 +355,6 @@ class Evidence:
         for step in settings.arrays:
             found = step.apply(found, self.reference)
         return np.asarray(found[probe])
-
-
-def largest_first(label: Int[np.ndarray, " n"], value: Float[np.ndarray, " n"]) -> Int[np.ndarray, " labels"]:
-    """The labels by the mean of their values, largest first.
-
-    >>> largest_first(np.array([4, 7, 7]), np.array([1.0, 0.5, 2.5])).tolist()
-    [7, 4]
-    """
-    found, at = np.unique(label, return_inverse=True)
-    ordered: np.ndarray = found[np.argsort(-np.bincount(at, value) / np.bincount(at), kind="stable")]
-    return ordered
 
 
 def simplest(tried: Sequence[tuple[float, Choice]]) -> Choice | None:

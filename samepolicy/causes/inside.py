@@ -43,15 +43,15 @@ def old_weights(evidence: Evidence) -> Old | None:
     found = inside(evidence.run, "weights")
     tensors = found["tensors"] if found else []
     old = [t for t in tensors if t["status"] == "old"]
-    whose = {(t.get("side"), t.get("other")) for t in old}
+    whose = {(t["side"], t["other"]) for t in old}
     if len(whose) != 1 or any(t["status"] not in ("old", "equal", "equal after cast") for t in tensors):
         return None
-    (letter, checkpoint), names = whose.pop(), tuple(str(t["name"]) for t in old)
+    (letter, checkpoint), names = whose.pop(), tuple(t["name"] for t in old)
     current = {_part(t["name"]) for t in tensors if t["status"] != "old"}
     layered = [name for name in names if _part(name) != name]
     partial = bool(current) and (not layered or any(_part(name) in current for name in layered))
-    side = SIDES[str(letter)]
-    return Old(side, str(checkpoint), names, partial) if evidence.mode in (side, "declared", "pair") else None
+    side = SIDES[letter]
+    return Old(side, checkpoint, names, partial) if evidence.mode in (side, "declared", "pair") else None
 
 
 def holding(evidence: Evidence, old: Old) -> Settings:
@@ -69,7 +69,7 @@ def holding(evidence: Evidence, old: Old) -> Settings:
 def same_weights(evidence: Evidence) -> Check:
     """Excluded where the tensors were compared and are the same; else possible."""
     found = inside(evidence.run, "weights")
-    return Check(status="excluded", sentence=str(found["sentence"])) if found and found.get("same") else POSSIBLE
+    return Check(status="excluded", sentence=found["sentence"]) if found and found["same"] else POSSIBLE
 
 
 def parts_at(evidence: Evidence, *parts: str) -> Check:
@@ -80,7 +80,7 @@ def parts_at(evidence: Evidence, *parts: str) -> Check:
         *parts: of a layer, such as "attention"; see `samepolicy.layers`.
     """
     found = inside(evidence.run, "layers")
-    if not found or found.get("verdict") != "different" or str(found["first"]).rpartition(".")[2] not in parts:
+    if not found or found["verdict"] != "different" or found["first"].rpartition(".")[2] not in parts:
         return POSSIBLE
     if not _beyond(evidence):
         return POSSIBLE
