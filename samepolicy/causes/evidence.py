@@ -196,7 +196,8 @@ class Evidence:
     @cached_property
     def glance(self) -> Int[np.ndarray, " n"]:
         """The tokens of the probe's responses that are furthest from what is known; dear settings are tried on them."""
-        return self.probe[trial.glance(self.row[self.probe], self._errors(DECLARED, self.probe), self._lengths)]
+        first = trial.glance(self.row[self.probe], self._errors(DECLARED, self.probe), self._lengths)
+        return np.asarray(self.probe[first])
 
     def error(self, settings: Settings = DECLARED, **changes: Any) -> float:
         """Mean absolute error of a prediction on the probe, nats; each token counts for at most `FAR`.
