@@ -1,6 +1,7 @@
 """The monitor: its numbers, its files, its alarms, and that nothing of it reaches into training."""
 
 import threading
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -10,6 +11,7 @@ from scipy.special import rel_entr
 from samepolicy import Monitor, Side, measure, measure_batch, read
 from samepolicy.errors import InputError
 from samepolicy.monitor import newest
+from samepolicy.monitor.prob_diff import save_pair
 from samepolicy.monitor.reference import reference_kl, warnings
 from samepolicy.records.formats import verl_npy
 from tests.monitoring import clean, own, said
@@ -152,7 +154,12 @@ def test_off_and_steps_between_are_empty_and_touch_nothing():
 
 @pytest.mark.parametrize(
     "settings",
-    [{"names": "unheard"}, {"every": -1}, {"queue": 0}, {"save_dir": "x", "npy_dir": "x"}],
+    [
+        {"names": "unheard"},
+        {"every": -1},
+        {"queue": 0},
+        {"save_dir": "x", "npy_dir": "./x"},
+    ],
 )
 def test_settings_that_could_only_fail_later_are_refused(settings):
     with pytest.raises(InputError):
@@ -254,6 +261,44 @@ def test_two_runs_never_write_one_folder_and_a_dead_ones_is_taken_again(tmp_path
     with Monitor(save_dir=tmp_path / "run") as c:
         c(step=2, **clean())
     assert np.unique(read(tmp_path / "run")["step"]).tolist() == [1, 2]
+
+
+def test_a_resume_whose_sides_declare_other_things_gets_a_folder_of_its_own(tmp_path, caplog):
+    for dtype in ("bfloat16", "float32", "float32", "float16", "bfloat16"):
+        with Monitor(save_dir=tmp_path / "run", rollout=Side(dtype=dtype), calm=0) as monitor:
+            monitor(step=1, **clean())
+    assert {path.name: read(path).rollout.dtype for path in tmp_path.iterdir()} == {
+        "run": "bfloat16",
+        "run-2": "float32",
+        "run-3": "float16",
+    }
+    assert own(monitor(step=2, trainer=None, rollout=None, mask=None))["failed"] == 0
+    left = [line for line in said(caplog) if "is left to the run in it" in line]
+    assert "declares dtype='float32' here but dtype='bfloat16' before" in left[0]
+
+
+def test_two_folders_that_cannot_be_written_are_two_reasons(tmp_path, caplog):
+    (tmp_path / "file").write_text("x")
+    with Monitor(save_dir=tmp_path / "file", npy_dir=tmp_path / "file" / "npy", calm=0) as monitor:
+        monitor(step=1, **clean())
+    assert own(monitor(step=2, trainer=None, rollout=None, mask=None))["failed"] == 2
+    assert len([line for line in said(caplog) if "could not write" in line]) == 2
+
+
+def test_a_pair_of_files_is_never_of_two_tries(tmp_path, monkeypatch):
+    first, second = (np.full((1, 2), value, dtype=np.float32) for value in (0.25, 0.5))
+    save_pair(tmp_path, first, np.ones((1, 2), bool), step=1)
+
+    def killed(self, target):
+        if "diff" in target.name:
+            raise OSError("killed between the two")
+        return real(self, target)
+
+    real = Path.replace
+    monkeypatch.setattr(Path, "replace", killed)
+    with pytest.raises(OSError, match="killed"):
+        save_pair(tmp_path, second, np.zeros((1, 2), bool), step=1)
+    assert [file.name for file in tmp_path.iterdir()] == ["prob_mask_step_1.npy"]
 
 
 def test_steps_written_again_after_a_resume_are_kept_apart_and_the_newest_count(tmp_path):

@@ -6,15 +6,17 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 
 import numpy as np
 import pytest
 
 from samepolicy import Monitor, Side, measure_batch, read
 from samepolicy.health import THRESHOLDS
+from samepolicy.monitor import writer as background
 from samepolicy.monitor.alarms import Alarms, History
 from samepolicy.monitor.folders import Claim
-from samepolicy.monitor.writer import Once, Writer
+from samepolicy.monitor.writer import Once, Writer, words
 from tests.monitoring import clean, own, said
 
 
@@ -170,3 +172,77 @@ def test_the_log_holds_each_sentence_once(caplog):
         say("a sentence.")
         say("another.", key="other", level=logging.ERROR)
     assert said(caplog) == ["samepolicy: a sentence.", "samepolicy: another."]
+
+
+# ------------------------------------------------------------------------------------------------ nothing stops it
+
+
+class WordlessError(Exception):
+    def __str__(self):
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize("error", [ValueError("down"), SystemExit(3), KeyboardInterrupt(), WordlessError()])
+def test_whatever_a_job_raises_the_thread_goes_on_and_nobody_waits_for_it(error, caplog):
+    def job():
+        raise error
+
+    writer = Writer(limit=1)
+    for _ in range(3):
+        assert writer.submit(job)
+    assert writer.flush(5)
+    assert (writer.failed, writer.done) == (3, 3)
+    assert said(caplog) == [f"samepolicy: could not write ({words(error)}); training goes on."]
+    writer.close()
+
+
+def test_a_job_that_never_ends_costs_records_and_not_the_training(monkeypatch, caplog):
+    monkeypatch.setattr(background, "PATIENCE", 0.2)
+    writer, gate, ran = Writer(limit=1), threading.Event(), []
+    writer.submit(gate.wait)
+    began = time.monotonic()
+    assert [writer.submit(lambda: ran.append(1)) for _ in range(20)] == [False] * 20
+    assert 0.2 < time.monotonic() - began < 2  # the first waits, and the others know by then
+    assert (writer.dropped, ran) == (20, [])
+    assert 0.2 < writer.waited < 2
+    gate.set()
+    writer.flush(5)
+    assert writer.submit(lambda: ran.append(2))
+    writer.close()
+    assert ran == [2]
+    assert len(said(caplog)) == 1
+
+
+def test_every_logger_that_raises_is_counted_and_said_and_the_others_get_the_step(caplog):
+    def one(seen):
+        raise ValueError("one is down")
+
+    def two(seen):
+        raise SystemExit
+
+    steps = []
+    with Monitor(loggers=(one, two, lambda seen: steps.append(seen.step)), calm=0) as monitor:
+        for step in (1, 2):
+            monitor(step=step, **clean())
+        monitor.flush()
+        assert own(monitor(step=3, **clean()))["failed"] == 4
+    assert steps == [1, 2, 3]
+    assert [line for line in said(caplog) if "one is down" in line or "SystemExit" in line] == said(caplog)
+    assert len(said(caplog)) == 2
+
+
+def test_the_same_reason_with_other_numbers_is_said_once_and_another_one_too(caplog):
+    say = Once()
+    for text in ("shape 3 is not 4", "shape 5 is not 6", "a mask of 2"):
+        say.because(ValueError(text), "lost ({}).")
+    assert said(caplog) == ["samepolicy: lost (shape 3 is not 4).", "samepolicy: lost (a mask of 2)."]
+
+
+def test_a_forked_process_that_measures_writes_to_a_folder_of_its_own(tmp_path):
+    after = "monitor.flush(); child = os.fork(); monitor(step=7 + (child > 0), trainer=logp, rollout=logp, mask=logp<0)"
+    after += "; child or (monitor.close(), os._exit(0)); assert os.waitpid(child, 0)[1] == 0"
+    script = textwrap.dedent(SCRIPT).format(before="pass", after=after)
+    done = subprocess.run([sys.executable, "-c", script, str(tmp_path / "run")], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    assert np.unique(read(tmp_path / "run")["step"]).tolist() == [0, 1, 2, 8]
+    assert np.unique(read(tmp_path / "run-2")["step"]).tolist() == [7]

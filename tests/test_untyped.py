@@ -27,13 +27,24 @@ CASES = {
     "neither a text, nor": "check(prompts=[{'role': 'user', 'content': 'x'}])",
     "samples must be a whole number": "check(prompts=['a'], samples=1.5)",
     "dtype must be a str, but it is 5": "sp.read(dump({'run': {'rollout': {'dtype': 5}}}))",
+    "every and calm must be whole numbers from 0": "sp.Monitor(every='2')",
+    "A queue needs a limit": "sp.Monitor(queue='4')",
+    'and "wait" or "drop"': "sp.Monitor(when_full='skip')",
+    "such as (8, 10), not 5": "sp.Monitor(grid=5)",
+    "such as (8, 10), not (5,)": "sp.Monitor(grid=(5,))",
+    "loggers is a tuple of what takes a step": "sp.Monitor(loggers=print)",
+    'rollout declares a side, such as Side(dtype="bfloat16")': "sp.Monitor(rollout='bfloat16')",
+    "None is no step; give": "step(None)",
+    "'7' is no step; give": "step('7')",
+    "1.5 is no step; give": "step(1.5)",
     "temperature must be a number, but": "sp.read(dump({'run': {'rollout': {'sampling': {'temperature': '1'}}}}))",
 }
 
 PROGRAM = """
-import json, sys, tempfile
+import json, logging.handlers, sys, tempfile
 from functools import partial
 from pathlib import Path
+import numpy as np
 import samepolicy as sp
 
 folder = Path(tempfile.mkdtemp())
@@ -45,6 +56,14 @@ def dump(head):
     file = folder / "dump.jsonl"
     file.write_text(json.dumps(head) + "\\n" + json.dumps({"rollout_logp": [-1.0]}))
     return file
+
+def step(number):  # what is wrong is logged, never raised
+    logp, heard = np.array([[-1.0]]), logging.handlers.BufferingHandler(9)
+    logging.getLogger("samepolicy.monitor").addHandler(heard)
+    found = sp.Monitor()(step=number, trainer=logp, rollout=logp, mask=logp < 0)
+    logging.getLogger("samepolicy.monitor").removeHandler(heard)
+    assert found["samepolicy/monitor/skipped"] == 1
+    raise sp.errors.InputError(*(record.getMessage() for record in heard.buffer))
 
 said = []
 for case in json.loads(sys.argv[1]):

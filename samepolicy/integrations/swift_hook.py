@@ -82,11 +82,15 @@ class Attached:
     def generate_and_score_completions(self, inputs: Any) -> Any:
         """ms-swift's generation step, then ours."""
         found = self._theirs[GENERATE](inputs)
+        self._try(lambda: self._seen(found))
+        return found
+
+    def _seen(self, batches: Any) -> None:
+        """Measure what was generated, if the monitor looks at this step, and say what failed so far."""
         every, step = self.monitor.every, self._step
         if self._training and every and step % every == 0:
-            self._try(lambda: self._measure(found, step))
+            self._try(lambda: self._measure(batches, step))
             self._log({f"{OWN}/failed": self.failed})
-        return found
 
     def _measure(self, batches: Any, step: int) -> None:
         """The monitor's metrics of what all ranks generated."""
@@ -155,12 +159,12 @@ class Attached:
 
     def _log(self, found: Mapping[str, float]) -> None:
         """Leave numbers where the trainer's own are; it averages them over its logging steps."""
-        held = getattr(self.trainer, "_metrics", {}).get("train" if self._training else "eval")
-        if held is None:
+        try:
+            held = self.trainer._metrics["train" if self._training else "eval"]
+            for name, value in found.items():
+                held[name].append(self._number(name, float(value)))
+        except (AttributeError, KeyError, TypeError):
             self.say("this ms-swift keeps its metrics elsewhere, so ours are not logged.")
-            return
-        for name, value in found.items():
-            held[name].append(self._number(name, float(value)))
 
     def _number(self, name: str, value: float) -> Any:
         """A number as the trainer wants it: the Hugging Face one stacks tensors below `rollout_correction/`."""
@@ -176,8 +180,7 @@ class Attached:
             work()
         except Exception as error:
             self.failed += 1
-            what = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-            self.say(f"a step could not be seen ({what}); training goes on.", key=f"{type(error)}{what[:40]}")
+            self.say.because(error, "a step could not be seen ({}); training goes on.")
 
 
 def _told(stats: Stats) -> dict[str, float]:

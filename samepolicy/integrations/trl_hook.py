@@ -254,12 +254,12 @@ class Attached:
 
     def _log(self, found: Mapping[str, float]) -> None:
         """Leave numbers where the trainer's own are; it averages them over its logging steps and logs them."""
-        held = getattr(self.trainer, "_metrics", {}).get(self._mode)
-        if held is None:
+        try:
+            held = self.trainer._metrics[self._mode]
+            for name, value in found.items():
+                held[name].append(float(value))
+        except (AttributeError, KeyError, TypeError):
             self.say("this TRL keeps its metrics elsewhere, so ours are not logged.")
-            return
-        for name, value in found.items():
-            held[name].append(float(value))
 
     def _try(self, work: Any) -> None:
         """Do something of ours; a failure is counted and said once."""
@@ -267,5 +267,4 @@ class Attached:
             work()
         except Exception as error:
             self.failed += 1
-            what = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-            self.say(f"a step could not be seen ({what}); training goes on.", key=f"{type(error)}{what[:40]}")
+            self.say.because(error, "a step could not be seen ({}); training goes on.")

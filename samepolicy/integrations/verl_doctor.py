@@ -15,6 +15,9 @@ TESTED = "0.9.1"
 CALLED = "calculate_debug_metrics"
 CALLERS = ("trainer/ppo/v1/trainer_base.py", "trainer/ppo/ray_trainer.py", "experimental/separation/ray_trainer.py")
 """Where verl's trainers call it: v1, the legacy one, and the separated one, as of the tested version."""
+CHECKED = "validate_config"
+CHECKERS = ("trainer/main_ppo.py", "trainer/main_ppo_v0.py")
+"""Where verl has its configuration checked, v1 and legacy; a correction is written into it there."""
 ON = "+trainer.enable_token_level_prob_diff=True"
 
 
@@ -70,6 +73,9 @@ def _plugin() -> Check:
 
     from samepolicy.integrations.verl_hook import MARK
 
+    if not hasattr(metrics, CALLED):
+        why = f"this verl has no verl.utils.debug.metrics.{CALLED}, so nothing is measured"
+        return Check(name="plugin", status="failed", why=why)
     if hasattr(metrics.calculate_debug_metrics, MARK):
         return Check(name="plugin", status="passed", why="loaded by verl, around its debug metrics")
     why = "verl did not load it; look at VERL_USE_EXTERNAL_PLUGINS (auto, or a list that names samepolicy)"
@@ -77,12 +83,22 @@ def _plugin() -> Check:
 
 
 def _call_sites(root: Path) -> Iterator[Check]:
-    """Whether each trainer still calls what we stand around, from a method."""
+    """Whether each trainer still calls what we stand around, from a method, and whether configurations are checked."""
     for place in CALLERS:
         file = root / place
         lines = list(calls(file.read_text("utf-8"))) if file.is_file() else []
         why = f"called in line {lines[0]}" if lines else f"{CALLED} is not called from a method there any more"
         yield Check(name=f"call site {place}", status="passed" if lines else "failed", why=why)
+    for place in CHECKERS:
+        file = root / place
+        checked = file.is_file() and CHECKED in {ast.unparse(call.func) for call in _all_calls(file.read_text("utf-8"))}
+        why = "checks the configuration" if checked else f"{CHECKED} is not called, so a correction cannot be given"
+        yield Check(name=f"call site {place}", status="passed" if checked else "failed", why=why)
+
+
+def _all_calls(source: str) -> Iterator[ast.Call]:
+    """Every call in a source."""
+    yield from (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
 
 
 def calls(source: str) -> Iterator[int]:

@@ -25,8 +25,13 @@ if TYPE_CHECKING:
     from samepolicy.monitor import Monitor
     from samepolicy.monitor.folders import Claim
 
+CHECK = "validate_config"
+"""verl's check of a whole configuration, in `verl.utils.config`."""
 MARK = "samepolicy_hook"
 """Attribute of what stands in verl's place."""
+LOST = "samepolicy/monitor/prob_diff"
+SKIPPED = f"{LOST}_skipped"
+"""What was not measured or written of single tokens, once there is something: skipped, dropped and failed steps."""
 FRAMES = 4
 """Callers that are looked at: the trainer's method, or decorators between it and us."""
 
@@ -43,6 +48,7 @@ class Hook:
         self._monitor: Monitor | None = None
         self._writer: Writer | None = None
         self._claim: Claim | None = None
+        self._skipped = 0
 
     def check(self, config: Any) -> None:
         """Say once what is asked for and cannot be given; raises nothing."""
@@ -65,12 +71,16 @@ class Hook:
 
     def step(self, data: Any, trainer: Any) -> dict[str, float]:
         """Our metrics of one step; empty where nothing is asked for, and raises nothing."""
+        return self._try(lambda: self._step(data, trainer))
+
+    def _try(self, work: Callable[[], dict[str, float]]) -> dict[str, float]:
+        """What some work gives; a failure is counted and said once."""
         try:
-            return self._step(data, trainer)
+            return work()
         except Exception as error:
-            what = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-            self.say(f"a step could not be measured ({what}); training goes on.", key=f"{type(error)}{what[:40]}")
-            return {}
+            self._skipped += 1
+            self.say.because(error, "a step could not be measured ({}); training goes on.")
+            return {SKIPPED: float(self._skipped)}
 
     def _step(self, data: Any, trainer: Any) -> dict[str, float]:
         """The same, where an exception is still one."""
@@ -88,15 +98,16 @@ class Hook:
         if wanted.bypass:
             return {}
         step = int(getattr(trainer, "global_steps", None) or 0)
-        found = self._token_level(data, wanted, step) if wanted.token_level else {}
-        return {**self._monitored(data, wanted, step, config), **found}
+        whole = self._try(lambda: self._monitored(data, wanted, step, config))
+        return {**whole, **(self._try(lambda: self._token_level(data, wanted, step)) if wanted.token_level else {})}
 
     def _token_level(self, data: Any, wanted: switches.Switches, step: int) -> dict[str, float]:
         """The grid, and the pair of files from the background."""
         batch = ours.log_probs(data)
         if not batch:
+            self._skipped += 1
             self.say(f"a batch lacks a log-prob, the responses or a mask; {switches.NEEDED} gives the rollout's.")
-            return {}
+            return {SKIPPED: float(self._skipped)}
         if wanted.save_dir is not None:
             from samepolicy.monitor import records
             from samepolicy.monitor.folders import Claim
@@ -105,8 +116,8 @@ class Hook:
             self._claim = self._claim or Claim(Path(wanted.save_dir), self.say)
             self._writer.submit(partial(_save, self._claim, records.snapshot(batch), step))
         found = prob_diff.grid(**batch, samples=wanted.samples, positions=wanted.tokens)
-        failed = self._writer.failed if self._writer else 0
-        return {**found, **({"samepolicy/monitor/prob_diff_failed": float(failed)} if failed else {})}
+        lost = {"skipped": self._skipped, **({} if self._writer is None else self._writer.lost)}
+        return {**found, **{f"{LOST}_{name}": float(count) for name, count in lost.items() if count}}
 
     def _monitored(self, data: Any, wanted: switches.Switches, step: int, config: Any) -> dict[str, float]:
         """What the whole monitor says, if it is asked for."""
@@ -155,7 +166,13 @@ def attach() -> bool:
     hook = Hook()
     metrics.calculate_debug_metrics = _measured(metrics.calculate_debug_metrics, hook)
     metrics.calculate_token_level_prob_diff = ours.calculate_token_level_prob_diff
-    checks.validate_config = _checked(checks.validate_config, hook)
+    if hasattr(checks, CHECK):
+        setattr(checks, CHECK, _checked(getattr(checks, CHECK), hook))
+    else:
+        hook.say(
+            f"this verl has no {CHECK}, so the settings are not looked at before training and a correction cannot be "
+            "given; `samepolicy doctor verl` shows what has moved."
+        )
     return True
 
 

@@ -140,11 +140,9 @@ def _corrected(asked: settings.Asked, args: dict[str, Any], mask: Any, ratios: A
 
 def _vanilla(error: Exception, mask: Any, args: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     """verl's vanilla loss of a micro-batch that could not be corrected, which is counted and said once."""
-    what = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-    _say(
-        f"a micro-batch could not be corrected ({what}); it has verl's vanilla loss without weights, and training goes "
-        "on.",
-        key=f"{type(error)}{what[:40]}",
+    _say.because(
+        error,
+        "a micro-batch could not be corrected ({}); it has verl's vanilla loss without weights, and training goes on.",
     )
     loss, metrics = _beneath("vanilla")(response_mask=mask, rollout_is_weights=None, **args)
     return loss, {**metrics, **{f"{PREFIX}/{name}": math.nan for name in LOGGED}, f"{PREFIX}/failed": 1.0}

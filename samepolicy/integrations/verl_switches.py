@@ -1,6 +1,6 @@
 """verl's switches as this package reads them, and what is wrong with a combination of them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,7 +51,24 @@ class Switches:
             )
         if not self.log_probs:
             found.append(f"The monitor needs the rollout's log-probs, which are off; add {NEEDED}.")
-        return tuple(found)
+        return (*found, *self._refused())
+
+    def _refused(self) -> Iterator[str]:
+        """What the monitor says to the settings that it is given."""
+        if self.monitor is None:
+            return
+        from samepolicy.integrations.loggers import all_loggers
+        from samepolicy.monitor import Monitor
+
+        settings = dict(self.monitor)
+        loggers = settings.pop("loggers", None) or ()
+        for name in [loggers] if isinstance(loggers, str) else loggers:
+            if name not in all_loggers():
+                yield f"There is no logger {name!r}; trainer.samepolicy.loggers may hold {', '.join(all_loggers())}."
+        try:
+            Monitor(**settings)
+        except InputError as error:
+            yield f"trainer.samepolicy: {error}"
 
 
 def read(config: Any) -> Switches:
@@ -97,6 +114,6 @@ def _monitor(settings: Any) -> dict[str, Any] | None:
         raise InputError(
             f"There is no setting trainer.samepolicy.{unknown[0]}; there are enable, correction, {', '.join(MONITOR)}."
         )
-    if given.get("grid") is not None:
-        given["grid"] = tuple(int(n) for n in given["grid"])
+    if isinstance(given.get("grid"), Sequence) and not isinstance(given["grid"], str):
+        given["grid"] = tuple(given["grid"])
     return {"names": "verl", **given}

@@ -24,6 +24,9 @@ class Claim:
     say: Once
     _taken: Path | None = None
     _lock: IO[bytes] | None = field(default=None, repr=False)
+    _process: int = field(default_factory=os.getpid, repr=False)
+    _first: int = 1
+    _number: int = 0
 
     def folder(self) -> Path:
         """The folder: the one asked for, or the first of `…-2`, `…-3` that no living run writes to.
@@ -31,15 +34,26 @@ class Claim:
         Raises:
             OSError: it cannot be made or written.
         """
-        number = 1
+        if self._process != os.getpid():  # forked: the folder is the parent's
+            self._process, self._taken, self._lock = os.getpid(), None, None
+        number = self._first
         while self._taken is None:
             place = self.asked if number == 1 else self.asked.with_name(f"{self.asked.name}-{number}")
             if self._lock_in(place):
-                self._taken = place
+                self._taken, self._number = place, number
             number += 1
-        if self._taken != self.asked:
+        if self._number > self._first:
             self.say(f"another run writes to {self.asked}, so this one writes to {self._taken}.", key="claim")
         return self._taken
+
+    def leave(self, why: str) -> Path:
+        """Take the next folder, since the one taken holds a run that this one must not be mixed with, and say so."""
+        left = self.folder()
+        self.release()
+        self._first = self._number + 1
+        taken = self.folder()
+        self.say(f"{left} is left to the run in it, and this one writes to {taken}. {why}", key=f"left {left}")
+        return taken
 
     def release(self) -> None:
         """Let another run have it."""

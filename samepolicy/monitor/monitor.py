@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -30,11 +30,12 @@ class Monitor:
     """Called once a step, gives flat metrics for a logger and writes what it saw in the background.
 
     After it is made it raises nothing: what could not be measured or written is counted (`samepolicy/monitor/…`) and
-    said once in the log. Call it from one thread, in the one process that logs.
+    said once in the log. Call it from one thread, in the one process that logs; a process forked from it writes to
+    folders of its own.
 
     Attributes:
         save_dir: run folder that each step is appended to; None keeps no records. A folder that another living run
-            writes to is left to it, and `…-2` is taken.
+            writes to is left to it, as is one with a run whose sides declare other things, and `…-2` is taken.
         npy_dir: folder for verl's pair of files per step (`prob_diff_step_N.npy`, `prob_mask_step_N.npy`); None writes
             none.
         names: the names of the metrics: "samepolicy", or a framework such as "verl".
@@ -44,7 +45,8 @@ class Monitor:
         trainer: what the trainer side declares.
         calm: steps inside the usual range that end an alarm; 0 has no alarms.
         queue: steps that may wait to be written.
-        when_full: "wait" holds training until there is room; "drop" leaves the step out and counts it.
+        when_full: "wait" holds training until there is room, two minutes at most if nothing is written meanwhile;
+            "drop" leaves the step out. Both are counted.
         loggers: called with each step (`Seen`) in the background; `samepolicy.integrations.loggers` has some.
 
     >>> monitor, logp = Monitor(names="verl"), np.log([[0.5, 0.25]])
@@ -66,12 +68,14 @@ class Monitor:
     loggers: tuple[Logger, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse settings that could only fail later."""
+        """Refuse settings that could only fail later.
+
+        Raises:
+            InputError: one of them; the sentence says what it may be.
+        """
         metrics_of(self.names)
-        if self.every < 0 or self.calm < 0:
-            raise InputError(f"every and calm must be 0 or more, but they are {self.every} and {self.calm}.")
-        if self.save_dir is not None and self.npy_dir is not None and Path(self.save_dir) == Path(self.npy_dir):
-            raise InputError(f"Records and npy files cannot share {self.save_dir}; give each a folder of its own.")
+        for fault in self._faults():
+            raise InputError(fault)
         self._say = Once()
         self._writer = Writer(limit=self.queue, when_full=self.when_full, say=self._say)
         self._alarms, self._history = Alarms(self._say, max(self.calm, 1)), History()
@@ -109,26 +113,30 @@ class Monitor:
         Returns:
             One number per name, for the logger; empty on a step that is not measured.
         """
-        if not self.every or step % self.every:
+        if not self.every:
             return {}
+        batch = {"trainer": trainer, "rollout": rollout, "mask": mask, "offsets": offsets}
         found: dict[str, float] = {}
-        given = {"trainer": trainer, "rollout": rollout, "mask": mask}
-        missing = [name for name, value in given.items() if value is None]
+        number = None
         try:
-            if missing:
-                raise InputError(f"step {step} has no {' and no '.join(missing)}, so it is not measured")
-            found = self._step(int(step), {**given, "offsets": offsets}, columns)
+            number = _whole(step)
+            if number % self.every:
+                return {}
+            found = self._step(number, batch, columns)
         except Exception as error:
             self._skipped += 1
-            what = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-            self._say(f"a step could not be measured ({what}); training goes on.", key=f"{type(error)}{missing}")
-        measured = {**given, "offsets": offsets} if found else {}
+            self._say.because(error, "a step could not be measured ({}); training goes on.")
+        measured = batch if found else {}
         found = {**found, **self._own()}
-        self._show(int(step), found, measured)
+        if number is not None:
+            self._show(number, found, measured)
         return found
 
     def _step(self, step: int, batch: Mapping[str, Any], columns: Mapping[str, Any]) -> dict[str, float]:
         """The metrics of one step; its arrays are copied before anything is left to the background."""
+        missing = [name for name in ("trainer", "rollout", "mask") if batch[name] is None]
+        if missing:
+            raise InputError(f"step {step} has no {' and no '.join(missing)}, so it is not measured")
         summary = measure_step(**batch, names=self.names, columns=columns)
         found = flat(summary, self.names)
         outside = outside_usual(summary, rollout=self.rollout, trainer=self.trainer)
@@ -174,14 +182,15 @@ class Monitor:
 
     def _show(self, step: int, metrics: Mapping[str, float], batch: Mapping[str, Any]) -> None:
         """Hand a step to the loggers, in the background."""
-        said, self._events = tuple(self._events), []
+        said = tuple(self._events)
+        del self._events[: len(said)]  # the background may have added one meanwhile
         if not self.loggers:
             return
         try:
             seen = Seen(step=step, metrics=metrics, batch=records.snapshot(batch), events=said)
             self._writer.submit(partial(show, self.loggers, seen))
         except Exception as error:
-            self._say(f"a step could not be handed to its loggers ({error}); training goes on.", key=f"{type(error)}")
+            self._writer.fail(error)
 
     def _record(self, step: int, batch: Mapping[str, Any], columns: Mapping[str, Any]) -> None:
         """Leave the step's files to the background."""
@@ -198,9 +207,25 @@ class Monitor:
 
     def _own(self) -> dict[str, float]:
         """What happened to the monitor itself."""
-        own = {"skipped": self._skipped, "dropped": self._writer.dropped, "failed": self._writer.failed}
+        own = {"skipped": self._skipped, **self._writer.lost, "waited": self._writer.waited}
         alarms = {"alarms": len(self._alarms.active), "alarms_raised": self._alarms.raised} if self.calm else {}
         return {f"{OWN}/{name}": float(value) for name, value in {**own, **alarms}.items()}
+
+    def _faults(self) -> Iterator[str]:
+        """What is wrong with the settings, in a sentence each."""
+        given: Mapping[str, Any] = vars(self)  # of any type, whatever was annotated
+        if not all(isinstance(given[name], int) and given[name] >= 0 for name in ("every", "calm")):
+            yield f"every and calm must be whole numbers from 0, but they are {self.every!r} and {self.calm!r}."
+        if given["grid"] is not None and not (isinstance(given["grid"], tuple) and len(given["grid"]) == 2):
+            yield f"grid is how many samples and positions to show, such as (8, 10), not {self.grid!r}."
+        if not (isinstance(given["loggers"], tuple) and all(map(callable, given["loggers"]))):
+            yield f"loggers is a tuple of what takes a step, such as (log,), not {self.loggers!r}."
+        for name in ("rollout", "trainer"):
+            if not isinstance(given[name], Side):
+                yield f'{name} declares a side, such as Side(dtype="bfloat16"), not {given[name]!r}.'
+        folders = [Path(place).absolute() for place in (self.save_dir, self.npy_dir) if place is not None]
+        if len(folders) > len(set(folders)):
+            yield f"Records and npy files cannot share {self.save_dir}; give each a folder of its own."
 
     @property
     def alarms(self) -> tuple[str, ...]:
@@ -222,3 +247,10 @@ class Monitor:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _whole(step: Any) -> int:
+    """A step as a whole number."""
+    if step is None or isinstance(step, str) or int(step) != step:
+        raise InputError(f"{step!r} is no step; give whole numbers")
+    return int(step)

@@ -5,6 +5,7 @@ The names are those that verl's users know; `records.formats.verl_npy` reads the
 
 import os
 import uuid
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -93,12 +94,15 @@ def save_pair(
     hidden = {name: place / f".{name}.{uuid.uuid4().hex}.tmp" for name in arrays}
     try:
         for name, array in arrays.items():
+            content = BytesIO()  # NumPy's own way to a file hides why the system refused
+            np.save(content, array, allow_pickle=False)
             with hidden[name].open("xb") as file:
-                np.save(file, array, allow_pickle=False)
+                file.write(content.getbuffer())
                 file.flush()
                 os.fsync(file.fileno())
-        for name, file_made in hidden.items():
-            file_made.replace(place / name)
+        (place / f"prob_diff{end}.npy").unlink(missing_ok=True)  # so that no kill leaves it beside another try's mask
+        for name in reversed(arrays):
+            hidden[name].replace(place / name)
     finally:
         for file_made in hidden.values():
             file_made.unlink(missing_ok=True)

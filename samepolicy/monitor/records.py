@@ -1,7 +1,9 @@
 """What the background writer makes of a step: a part of the run folder, and verl's pair of files."""
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,12 @@ from samepolicy.arrays import Ragged, is_torch, to_bool, to_numpy
 from samepolicy.errors import InputError
 from samepolicy.monitor.folders import Claim
 from samepolicy.monitor.prob_diff import difference, save_pair
+from samepolicy.records.arrow import from_header, header
 from samepolicy.records.attempts import ATTEMPT
+from samepolicy.records.merge import check_sides
+from samepolicy.records.parts import HEADER
+from samepolicy.records.parts import header as read_header
+from samepolicy.records.places import Place
 from samepolicy.records.run import Run
 from samepolicy.records.side import Side
 from samepolicy.records.store import write as write_run
@@ -44,7 +51,7 @@ def write(step: Step, claims: Mapping[str, Claim]) -> None:
     """Write a step to each claimed folder; where one cannot be written the other still is.
 
     Raises:
-        OSError, InputError: the first reason why something was not written.
+        ExceptionGroup: why something was not written.
     """
     errors = []
     for kind, job in (("records", _write_part), ("npy", _write_pair)):
@@ -54,14 +61,29 @@ def write(step: Step, claims: Mapping[str, Claim]) -> None:
             except Exception as error:
                 errors.append(error)
     if errors:
-        raise errors[0]
+        raise ExceptionGroup("not everything was written", errors)
 
 
 def _write_part(step: Step, claim: Claim) -> None:
-    """Append the step to the run folder."""
+    """Append the step to the run folder; to the next one where it holds a run whose sides declare other things."""
     run = as_run(step)
     run = run.with_columns(**{ATTEMPT: np.full(len(run), step.attempt)})
-    write_run(run, claim.folder(), step=step.step)
+    folder = claim.folder()
+    while why := _unlike(folder, run):
+        folder = claim.leave(why)
+    write_run(run, folder, step=step.step)
+
+
+def _unlike(folder: Path, run: Run) -> str:
+    """How the sides of the run in a folder differ from those of another; empty where they do not, or none is there."""
+    if not (folder / HEADER).exists():
+        return ""
+    held = from_header(read_header(Place.of(folder)), {})
+    try:
+        check_sides([held, from_header(header(run), {})])
+    except InputError as error:
+        return str(error)
+    return ""
 
 
 def _write_pair(step: Step, claim: Claim) -> None:
@@ -96,6 +118,6 @@ def _cut(value: Any, offsets: np.ndarray) -> Any:
 def _copy(value: Any) -> Any:
     """A copy in host memory; a tensor on a device is copied once, by the transfer."""
     if not is_torch(value):
-        return value.copy() if isinstance(value, np.ndarray) else value
+        return copy(value) if isinstance(value, np.ndarray | list) else value
     held = value.detach()
     return held.clone() if held.device.type == "cpu" else held.cpu()

@@ -30,13 +30,13 @@ def show(loggers: tuple[Logger, ...], seen: Seen) -> None:
     """Hand a step to each logger; one that raises costs no other its step.
 
     Raises:
-        Exception: what the first one raised.
+        ExceptionGroup: what they raised.
     """
     errors = []
     for logger in loggers:
         try:
             logger(seen)
-        except Exception as error:
+        except BaseException as error:
             errors.append(error)
     if errors:
-        raise errors[0]
+        raise BaseExceptionGroup("loggers raised", errors)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import sqlite3
 import struct
 import subprocess
@@ -79,6 +80,30 @@ def test_two_writers_of_one_folder_are_kept_apart(tmp_path):
     assert (tmp_path / "log-2" / "metrics.jsonl").is_file()
     first.close()
     second.close()
+
+
+def test_a_full_disk_leaves_whole_lines_and_no_half_pictures(tmp_path, caplog):
+    made = logger("jsonl", folder=tmp_path / "log", pictures=2)
+    file, (_, most) = tmp_path / "log" / "metrics.jsonl", resource.getrlimit(resource.RLIMIT_FSIZE)
+    with Monitor(loggers=(made,), calm=0) as monitor:
+        monitor(step=1, **batch(1))
+        monitor.flush()
+        try:  # the system refuses what goes beyond this, in the middle of a write
+            resource.setrlimit(resource.RLIMIT_FSIZE, (file.stat().st_size + 100, most))
+            monitor(step=3, **batch(3))
+            monitor.flush()
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100, most))
+            monitor(step=4, **batch(4))
+            monitor.flush()
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+        monitor(step=5, **batch(5))
+        monitor.flush()
+        assert monitor(step=7, trainer=None, rollout=None, mask=None)["samepolicy/monitor/failed"] == 2
+    made.close()
+    assert [json.loads(line)["step"] for line in file.read_text().splitlines()] == [1, 5, 7]
+    assert sorted(path.suffix for path in file.parent.iterdir()) == [".jsonl", ".png", ".tmp"]
+    assert [path.name for path in file.parent.glob("*.tmp")] == [".monitor.tmp"]
 
 
 def test_tensorboard(tmp_path):

@@ -56,6 +56,23 @@ def test_a_call_site_that_moved_is_said_and_training_goes_on_without_the_correct
     assert "rollout_correction/ess" not in logged(made)[0]
 
 
+def test_a_trl_that_lacks_a_place_or_keeps_its_metrics_elsewhere_trains_on(tmp_path, caplog, monkeypatch):
+    from trl.trainer.grpo_trainer import GRPOTrainer
+
+    monkeypatch.delattr(GRPOTrainer, "get_off_policy_mask")
+    made = trainer(tmp_path / "t", Engine(spread=0.1), max_steps=1)
+    attached = trl.attach(made, rollout_importance_sampling_mode="token_mask")
+    made.train()
+    attached.detach()
+    assert any("GRPOTrainer has no get_off_policy_mask" in line for line in said(caplog))
+    assert logged(made)[0]["rollout_correction/k3_kl"] > 0
+    assert attached.failed == 0
+    for kept in ({"train": {}, "eval": {}}, None):
+        made._metrics = kept
+        attached._log({"samepolicy/k3/mean": 1.0})
+    assert len([line for line in said(caplog) if "keeps its metrics elsewhere" in line]) == 1
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [

@@ -17,7 +17,7 @@ def test_in_this_verl_everything_stands():
     found = {check.name: check.status for check in examine()}
     assert found.pop("switches") == "not checked"
     assert set(found.values()) == {"passed"}
-    assert len([name for name in found if name.startswith("call site")]) == 3
+    assert len([name for name in found if name.startswith("call site")]) == 5
 
 
 @pytest.mark.parametrize(
@@ -30,6 +30,11 @@ def test_in_this_verl_everything_stands():
         ([ON, LOG, "algorithm.rollout_correction.bypass_mode=True"], "failed", "copy"),
         (["+trainer.samepolicy.sav_dir=run", LOG], "failed", "no setting trainer.samepolicy.sav_dir"),
         (["+trainer.samepolicy.enable=True", LOG], "passed", "the monitor is on"),
+        (["+trainer.samepolicy.names=unheard", LOG], "failed", "no names 'unheard'"),
+        (["+trainer.samepolicy.queue=0", LOG], "failed", "A queue needs a limit"),
+        (["+trainer.samepolicy.grid=[2,3]", LOG], "passed", "the monitor is on"),
+        (["+trainer.samepolicy.loggers=unheard", LOG], "failed", "no logger 'unheard'"),
+        (["+trainer.samepolicy.loggers=[jsonl]", LOG], "passed", "the monitor is on"),
     ],
 )
 def test_switches_are_checked(settings, state, words):
@@ -59,6 +64,19 @@ def test_a_moved_call_site_is_seen():
     assert list(calls(method)) == [3]
     assert list(calls("def fit(b):\n  calculate_debug_metrics(b)\n")) == []
     assert list(calls(method.replace("(b))", "())"))) == []
+
+
+def test_a_verl_without_the_function_or_its_callers_is_seen(monkeypatch, tmp_path):
+    import verl
+    from verl.utils.debug import metrics
+
+    monkeypatch.delattr(metrics, "calculate_debug_metrics")
+    found = next(check for check in examine() if check.name == "plugin")
+    assert (found.status, "no verl.utils.debug.metrics.calculate_debug_metrics" in found.why) == ("failed", True)
+    places = [*verl_doctor._call_sites(tmp_path)]
+    assert {check.status for check in places} == {"failed"}
+    assert "a correction cannot be given" in places[-1].why
+    assert verl.__file__  # it was loaded with its own
 
 
 def test_a_plugin_that_did_not_load_is_seen(monkeypatch):

@@ -1,5 +1,6 @@
 """The plugin in the real verl: it loads, costs nothing while off, stays beside verl's numbers, and never raises."""
 
+import importlib
 import json
 import logging
 import random
@@ -196,6 +197,42 @@ def test_it_never_raises_into_a_step_and_says_why_once(metrics, caplog, why, tmp
     assert len(said(caplog)) == 1
     if why == "folder":
         assert step(**on).fit(proto(held))["samepolicy/monitor/prob_diff_failed"] >= 2
+
+
+def test_what_could_not_be_measured_is_counted_and_costs_the_other_part_nothing(metrics, tmp_path, caplog):
+    on = {"enable_token_level_prob_diff": True}
+    found = step(**on, samepolicy={"names": "unheard"}).fit(proto(clean()))
+    assert found["samepolicy/monitor/prob_diff_skipped"] == 1
+    assert len([name for name in found if "/s" in name and "_p" in name]) > 10
+    held = clean()
+    del held["rollout_log_probs"]
+    assert metrics.hook.step(proto(held), step(**on)) == {"samepolicy/monitor/prob_diff_skipped": 2}
+    assert metrics.hook.step(proto(clean()), step(**on))["samepolicy/monitor/prob_diff_skipped"] == 2
+    assert any("no names 'unheard'" in line for line in said(caplog))
+
+
+def test_a_verl_without_its_check_of_the_configuration_is_measured_and_said(monkeypatch, caplog):
+    from verl.utils import config as checks
+    from verl.utils.debug import metrics
+
+    from samepolicy.integrations import verl_hook
+
+    for module, name in ((metrics, "calculate_debug_metrics"), (metrics, "calculate_token_level_prob_diff")):
+        monkeypatch.setattr(module, name, lambda data: {}, raising=False)
+    monkeypatch.delattr(checks, "validate_config")
+    assert verl_hook.attach()
+    assert hasattr(metrics.calculate_debug_metrics, verl_hook.MARK)
+    assert any("has no validate_config" in line for line in said(caplog))
+
+
+def test_a_verl_without_the_function_is_said_by_the_plugin(monkeypatch, caplog):
+    from verl.utils.debug import metrics
+
+    monkeypatch.delattr(metrics, "calculate_debug_metrics")
+    monkeypatch.delitem(sys.modules, "samepolicy.integrations.verl_plugin", raising=False)
+    with pytest.raises(AttributeError):  # which verl hides where it loads plugins
+        importlib.import_module("samepolicy.integrations.verl_plugin")
+    assert any("could not be attached to" in r.getMessage() for r in caplog.records)
 
 
 def test_the_callers_batch_is_not_kept_alive(metrics):

@@ -1,5 +1,6 @@
 """One JSON object per line, and pictures beside it: needs no package but Pillow for the pictures."""
 
+import errno
 import json
 import os
 from dataclasses import dataclass, field
@@ -41,8 +42,7 @@ class JsonLines(Logger):
             "images": {name: self._save(place, name, entry) for name in entry.images},
             "events": list(entry.events),
         }
-        with (place / FILE).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line, allow_nan=False) + "\n")
+        _append(place / FILE, (json.dumps(line, allow_nan=False) + "\n").encode())
 
     def close(self) -> None:
         """Let another run have the folder."""
@@ -54,6 +54,18 @@ class JsonLines(Logger):
 
         file = f"{name.replace('/', '_')}_step_{entry.step}.png"
         hidden = place / f".{file}.tmp"
-        Image.fromarray(entry.images[name]).save(hidden, format="PNG")
-        hidden.replace(place / file)
+        try:
+            Image.fromarray(entry.images[name]).save(hidden, format="PNG")
+            hidden.replace(place / file)
+        finally:
+            hidden.unlink(missing_ok=True)
         return file
+
+
+def _append(path: Path, line: bytes) -> None:
+    """Add a line to a file in one piece; a full disk leaves the file as it was."""
+    with path.open("ab", buffering=0) as file:
+        end = file.tell()
+        if file.write(line) != len(line):
+            file.truncate(end)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(path))
