@@ -97,13 +97,16 @@ def _json(path: Path) -> Any:
     """What a command printed with --json.
 
     Raises:
-        InputError: the file is not there or holds no JSON.
+        InputError: the file is not there, or holds no JSON or nothing but null.
     """
     try:
-        return json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
+        found = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it holds no JSON"
         raise InputError(f"{path} cannot be read ({reason}); give a file that a command wrote with --json.") from error
+    if found is None:
+        raise InputError(f"{path} holds nothing but null; give a file that a command wrote with --json.")
+    return found
 
 
 def kept(given: Sequence[str], trainer: str | None) -> tuple[str, ...]:

@@ -51,12 +51,12 @@ def decide(m: Measured, named: Named = NOTHING) -> Verdict:
         return _proved(m, proved)
     if m.mean_square <= SAME**2:
         size = f"the log-ratio is {np.sqrt(m.mean_square):.1e} nats rms over {counted(len(m.pairs.index), 'token')}"
-        return Verdict(word="same", sentence=f"The two policies are the same: {size} (limit {SAME:g}).", next=AGAIN)
+        return Verdict(word="same", sentence=f"The two policies are the same: {size} (limit {SAME:g}).", next=_again(m))
     if m.gap is None:
         return _no_floor(m)
     if m.gap.place == "above":
         return _different(m, m.gap, named)
-    return _numerics(m.gap) if m.gap.place == "below" else _unclear(m.gap)
+    return _numerics(m, m.gap) if m.gap.place == "below" else _unclear(m.gap)
 
 
 def _proved(m: Measured, findings: list[Finding]) -> Verdict:
@@ -101,11 +101,19 @@ def _no_floor(m: Measured) -> Verdict:
     return Verdict(word="inconclusive", sentence=sentence, next=todo)
 
 
-def _numerics(gap: Gap) -> Verdict:
+def _numerics(m: Measured, gap: Gap) -> Verdict:
     """The gap is rounding."""
     tails = f", {gap.tails:.2%} of the tokens beyond 8 floors" if gap.tails else ""
     sentence = f"The two policies agree within rounding: the gap is {_size(gap)}{tails}."
-    return Verdict(word="numerics", sentence=sentence, next=AGAIN)
+    return Verdict(word="numerics", sentence=sentence, next=_again(m))
+
+
+def _again(m: Measured) -> str:
+    """What to do where the gap is nothing: look at what was seen inside the engines, if that is more than rounding."""
+    seen = [fact.sentence for fact in m.facts if fact.name in ("tensors", "layers") and fact.status == "failed"]
+    if not seen:
+        return AGAIN
+    return f"{'. '.join(seen)}. These tokens do not show it: see that it is of the engines of this run, and mend it."
 
 
 def _different(m: Measured, gap: Gap, named: Named) -> Verdict:

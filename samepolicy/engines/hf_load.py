@@ -3,6 +3,7 @@
 import importlib
 import io
 import json
+import textwrap
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr
@@ -241,10 +242,9 @@ def _explained(path: str) -> Iterator[None]:
     except (InputError, MissingDependencyError):
         raise
     except ImportError as error:
-        raise MissingDependencyError(
-            f"Loading {path!r} needs a package that is missing ({_first_line(error)}); "
-            "run pip install 'samepolicy[hf]'."
-        ) from error
+        told = _first_line(error)
+        fix = "install that" if "pip install" in told else "run pip install 'samepolicy[hf]'"
+        raise MissingDependencyError(f"Loading {path!r} needs a package that is missing ({told}); {fix}.") from error
     except Exception as error:
         if Path(path).expanduser().exists():
             fix = "check that its files are complete and of a causal language model"
@@ -254,6 +254,6 @@ def _explained(path: str) -> Iterator[None]:
 
 
 def _first_line(error: Exception) -> str:
-    """The first line of an error's message, without its final stop."""
+    """The first line of an error's message, shortened at a word, without its final stop."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
-    return lines[0].strip().rstrip(".")[:200]
+    return textwrap.shorten(lines[0], 200, placeholder=" …").rstrip(".")

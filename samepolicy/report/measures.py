@@ -13,6 +13,7 @@ from samepolicy.metrics import all_metrics
 from samepolicy.records.run import Run
 from samepolicy.records.side import Side
 from samepolicy.report.tables import STATE, Indented, heading, interval, number, paragraph, rows, table
+from samepolicy.structure.fact import counted
 from samepolicy.summary import Summary
 
 MAIN = (
@@ -87,7 +88,7 @@ def run(found: Run, where: str) -> RenderableType:
         where: the folder that it was written to.
     """
     sides = "\n".join(f"{side:8} {declaration(getattr(found, side))}" for side in ("rollout", "trainer"))
-    head = f"{len(found)} responses with {found.tokens} sampled tokens, written to {where}"
+    head = f"{counted(len(found), 'response')} with {counted(found.tokens, 'sampled token')}, written to {where}"
     return Group(Text(head, "bold"), paragraph(f"columns  {', '.join(found.columns)}\n{sides}"))
 
 
@@ -112,7 +113,7 @@ def counts(found: Summary) -> Text:
     words = {name.replace("_", " "): value for name, value in asdict(c).items() if value}
     usual = ("sequences", "tokens", "measured")
     odd = "".join(f", {value} {name}" for name, value in words.items() if name not in usual)
-    line = f"{c.measured} of {c.tokens} tokens measured, in {c.sequences} responses"
+    line = f"{c.measured} of {counted(c.tokens, 'token')} measured, in {counted(c.sequences, 'response')}"
     return Text.assemble((line, "bold"), (odd, "yellow"))
 
 

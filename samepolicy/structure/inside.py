@@ -10,8 +10,8 @@ def tensors(run: Run) -> tuple[Fact, ...]:
     found = inside(run, "weights")
     if found is None:
         return ()
-    it, why = Test("tensors", "weights"), str(found.get("sentence")).rstrip(".")
-    return (it.passed(why),) if found.get("same") else (it.failed(why),)
+    it, why = Test("tensors", "weights"), found["sentence"].rstrip(".")
+    return (it.passed(why),) if found["same"] else (it.failed(why),)
 
 
 def layers(run: Run) -> tuple[Fact, ...]:
@@ -19,7 +19,7 @@ def layers(run: Run) -> tuple[Fact, ...]:
     found = inside(run, "layers")
     if found is None:
         return ()
-    it, why = Test("layers", "numerics"), str(found.get("sentence")).rstrip(".")
-    if found.get("verdict") == "inconclusive":
+    it, why = Test("layers", "numerics"), found["sentence"].rstrip(".")
+    if found["verdict"] == "inconclusive":
         return (it.unchecked(why),)
-    return (it.passed(why),) if found.get("verdict") == "rounding only" else (it.failed(why),)
+    return (it.passed(why),) if found["verdict"] == "rounding only" else (it.failed(why),)

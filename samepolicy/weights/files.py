@@ -93,7 +93,7 @@ def _config(folder: Path) -> dict[str, Any]:
         return {}
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CorruptFileError(f"{file} is not JSON ({error}); save the model again.") from error
     return found if isinstance(found, dict) else {}
 
@@ -114,7 +114,7 @@ def _indexed(index: Path) -> list[Path]:
     """The shards that an index names."""
     try:
         names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         raise CorruptFileError(f"{index} is no index of weights ({error!r}); save the model again.") from error
     missing = [name for name in names if not (index.parent / name).is_file()]
     if missing:
@@ -148,12 +148,15 @@ def _safetensors(file: Path) -> tuple[dict[str, tuple[int, ...]], Callable[[str]
 def _pickled(file: Path) -> tuple[dict[str, tuple[int, ...]], Callable[[str], Array]]:
     """Shapes and a reader of a .bin file, which may hold tensors and nothing else; its data stay on disk."""
     import pickle
+    import warnings
     import zipfile
 
     import torch
 
     try:
-        found = torch.load(file, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(file))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # torch's thoughts about a file that it then refuses
+            found = torch.load(file, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(file))
     except pickle.UnpicklingError as error:
         if "Unsupported" in str(error) or "GLOBAL" in str(error):
             raise InputError(

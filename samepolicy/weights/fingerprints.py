@@ -197,6 +197,6 @@ def _read(path: Path) -> Fingerprints:
         raise InputError(f"There is no file {str(path)!r}; give fingerprints that Fingerprints.write has written.")
     try:
         return Fingerprints.from_dict(json.loads(path.read_text(encoding="utf-8")))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         why = str(error) if isinstance(error, CorruptFileError) else f"It is not JSON ({error}); write it again."
         raise CorruptFileError(f"{path}: {why}") from error

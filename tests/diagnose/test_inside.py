@@ -1,6 +1,7 @@
 """Diagnoses that are told what was seen inside the engines: tensors compared, and the layer where they part."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -120,8 +121,60 @@ def test_the_command_takes_what_the_commands_print(folders: dict[str, str], tmp_
     assert status(["diagnose", str(tmp_path / "run"), "--layers", str(tmp_path / "none.json")]) == 2
 
 
-@pytest.mark.parametrize("wrong", [{}, [], "text", {"tensors": {}}, {"tensors": [1]}])
-def test_something_else_is_refused(wrong: Any):
+TENSOR = {"name": "model.norm.weight", "status": "old", "side": "B", "other": "step-0"}
+WEIGHTS = {"a": "now", "b": "engine", "same": False, "sentence": "The weights differ.", "tensors": [TENSOR]}
+NUMBERS = dict.fromkeys(("relative", "step", "trainer", "rollout", "floor", "ratio"), 0.5)
+TAP: dict[str, Any] = {"tap": "embedding", **NUMBERS, "ratio": "inf", "beyond": True, "positions": [0.1, None]}
+LAYERS = {"verdict": "different", "sentence": "Apart.", "first": "embedding", "longest": 8, "taps": [TAP]}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({}, [], "text", {"tensors": {}}, {"tensors": [1]}, {"tensors": [{}]}),
+        *({**WEIGHTS, "tensors": []}, {**WEIGHTS, "same": "yes"}, {**WEIGHTS, "sentence": None}),
+        *({**WEIGHTS, "tensors": [{**TENSOR, **wrong}]} for wrong in ({"name": 3}, {"side": "C"}, {"other": {}})),
+        {**WEIGHTS, "tensors": [{"name": "model.norm.weight", "status": "old"}]},
+    ],
+)
+def test_what_is_no_comparison_of_weights_is_refused(wrong: Any):
     run = sp.Run.from_lists(rollout_logp=[[-1.0]], trainer_logp=[[-1.0]])
-    with pytest.raises(InputError, match="no comparison of weights"):
+    assert sp.diagnose(run, weights=WEIGHTS).run.info["weights"] == WEIGHTS
+    with pytest.raises(InputError, match="This is no comparison of weights"):
         sp.diagnose(run, weights=wrong)
+    with pytest.raises(InputError, match=r"info\['weights'\] of the run is no comparison"):
+        sp.diagnose(replace(run, info={"weights": wrong}))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"taps": [{}]}, {**LAYERS, "taps": []}, {**LAYERS, "verdict": "other"}, {**LAYERS, "longest": -1}),
+        *({**LAYERS, "first": "layers.0.q"}, {**LAYERS, "first": ""}, {**LAYERS, "first": 7}),
+        {**LAYERS, "taps": [TAP, {**TAP, "positions": [0.1]}]},
+        *({**LAYERS, "taps": [{**TAP, "ratio": wrong}]} for wrong in ("large", float("nan"), 10**400, [])),
+        {**LAYERS, "taps": [{key: value for key, value in TAP.items() if key != "ratio"}]},
+    ],
+)
+def test_what_is_no_comparison_of_layers_is_refused(wrong: Any):
+    run = sp.Run.from_lists(rollout_logp=[[-1.0]], trainer_logp=[[-1.0]])
+    assert sp.diagnose(run, layers=LAYERS).run.info["layers"] == LAYERS
+    with pytest.raises(InputError, match="This is no comparison of layers"):
+        sp.diagnose(run, layers=wrong)
+
+
+def test_what_the_tokens_do_not_show_is_still_to_be_mended():
+    run = sp.Run.from_lists(rollout_logp=[[-1.0, -2.0]], trainer_logp=[[-1.0, -2.00001]])
+    changed = {**WEIGHTS, "tensors": [{**TENSOR, "status": "differs"}]}
+    found = sp.diagnose(run, weights=changed, layers=LAYERS)
+    assert (found.verdict, sp.diagnose(run).next[:15]) == ("same", "Nothing to mend")
+    assert found.next.startswith("The weights differ. Apart. These tokens do not show it")
+
+
+@pytest.mark.parametrize("text", ["", "null", "[" * 100_000, '{"tensors": [{}]}'])
+def test_a_file_that_holds_no_comparison_is_refused_in_a_sentence(text: str, tmp_path: Path, capsys: Any):
+    sp.write(sp.Run.from_lists(rollout_logp=[[-1.0]], trainer_logp=[[-1.0]]), tmp_path / "run")
+    (tmp_path / "file").write_text(text)
+    assert status(["diagnose", str(tmp_path / "run"), "--weights", str(tmp_path / "file")]) == 2
+    assert "should not" not in (told := capsys.readouterr().err)
+    assert "--json" in told

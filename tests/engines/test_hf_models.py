@@ -209,6 +209,15 @@ def test_paths_that_are_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         engine("hf:")
 
 
+def test_a_model_that_needs_another_package_gets_one_fix(tiny, tmp_path: Path):
+    config = json.loads((Path(tiny("llama")) / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "gptq", "bits": 4, "group_size": 128}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(MissingDependencyError, match="pip install optimum") as caught:
+        engine(f"hf:{tmp_path}")
+    assert str(caught.value).count("pip install") == 1
+
+
 def test_a_folder_without_weights(tiny, tmp_path: Path):
     (tmp_path / "config.json").write_text((Path(tiny("llama")) / "config.json").read_text())
     with pytest.raises(EngineError, match="could not be loaded"):

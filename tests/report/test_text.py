@@ -136,7 +136,7 @@ def test_oddities_among_the_counts_are_named():
     logp = [[-1.0, float("nan"), 0.5, -2.0]]
     found = sp.measure(sp.Run.from_lists(rollout_logp=logp, trainer_logp=[[-1.0, -1.0, -1.0, 0.0]]))
     line = measures.counts(found).plain
-    assert line.startswith("2 of 4 tokens measured, in 1 responses, ")
+    assert line.startswith("2 of 4 tokens measured, in 1 response, ")
     assert "1 nonfinite rollout" in line
     assert "1 positive rollout" in line
 

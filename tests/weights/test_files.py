@@ -1,7 +1,9 @@
 """Models in files: whole, in shards, as .bin; and files that are refused in a sentence."""
 
 import json
+import pickle
 import shutil
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +55,7 @@ def test_fingerprints_in_a_file_stand_for_the_model(saved: Any, tmp_path: Path):
     ("content", "words"),
     [
         ("{", "is not JSON"),
+        ("[" * 100_000, "is not JSON"),
         ("{}", "no table of fingerprints"),
         ('{"format": "samepolicy weights", "schema": 99}', "layout version 99"),
         ('{"format": "samepolicy weights", "schema": 1, "tensors": {"a": {}}}', "not readable"),
@@ -98,6 +101,13 @@ def test_a_pickle_with_code_is_refused_and_not_run(tmp_path: Path, monkeypatch: 
     with pytest.raises(InputError, match="loading it could run any code"):
         fingerprint(tmp_path)
     assert not (tmp_path / "opened").exists()
+
+
+def test_a_pickle_that_torch_warns_about_is_refused_without_its_warning(tmp_path: Path):
+    (tmp_path / "pytorch_model.bin").write_bytes(pickle.dumps(Trap(), protocol=3))
+    with warnings.catch_warnings(record=True) as told, pytest.raises(InputError, match="any code|no file of weights"):
+        fingerprint(tmp_path)
+    assert not told
 
 
 def test_a_missing_shard_is_named(tmp_path: Path):
