@@ -23,7 +23,7 @@ from samepolicy.arrays import Ragged
 from samepolicy.testing import smollm2_path
 
 TOKENS, REPEATS = 512, 7
-ENGINES = {"transformers": "its own forward and head", "vLLM": "its own prefill of the prompt"}
+ENGINES = {"transformers": "its own forward and head", "vLLM": "its own prefill, with the log-probs of the prompt"}
 
 
 def ways(engine: str) -> dict[str, Callable[[], Any]]:
@@ -53,7 +53,7 @@ def in_vllm(rows: Ragged) -> dict[str, Callable[[], Any]]:
     vllm = vllm_load.imported()
     options = {"dtype": "float32", "enforce_eager": True, "max_model_len": TOKENS + 8, "skip_tokenizer_init": True}
     llm = vllm_load.build(smollm2_folder(), {**options, "enable_prefix_caching": False})
-    asked = vllm.SamplingParams(temperature=0.0, max_tokens=1, detokenize=False)
+    asked = vllm.SamplingParams(temperature=0.0, max_tokens=1, detokenize=False, prompt_logprobs=0)
     rollout, prompt = Rollout(llm), [{"prompt_token_ids": rows.values.tolist()}]
 
     def plain() -> Any:
