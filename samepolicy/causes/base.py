@@ -167,6 +167,7 @@ class Finding:
         fix: what to do.
         alternatives: causes that explain as much.
         separate: the experiment that tells them apart.
+        token: the token that it moves most, response and position; None where it moves none, or sides have other ids.
     """
 
     cause: str
@@ -182,6 +183,7 @@ class Finding:
     fix: str
     alternatives: tuple[str, ...] = ()
     separate: str = ""
+    token: tuple[int, int] | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """A JSON-ready mapping; a number that does not exist is null."""

@@ -87,11 +87,12 @@ class Judge:
         difference = self._estimate(self.squares(one) - self.squares(other), self._floor)
         return not (difference.low > 0 or difference.high < 0)
 
-    def nats(self, settings: Settings) -> float:
-        """How far settings move a token's prediction on average, nats."""
+    def moved(self, settings: Settings) -> np.ndarray:
+        """How far settings move each token's prediction, nats [tokens]; NaN where nothing is read or predicted."""
         e = self.evidence
-        moved = np.abs(e.predicted(settings) - e.base)[e.read]
-        return float(moved[np.isfinite(moved)].mean()) if np.isfinite(moved).any() else 0.0
+        found = np.where(e.read, np.abs(e.predicted(settings) - e.base), np.nan)
+        found[~np.isfinite(found)] = np.nan
+        return found
 
     def squares(self, settings: Settings) -> np.ndarray:
         """Sum of the capped squares of each prompt."""

@@ -19,12 +19,14 @@ class Row:
         side: whose it is.
         nats: how far it alone moves a token on average, nats.
         reopens: share of its side's gap that opens again without it; None where that does not apply.
+        token: the token that it moves most, response and position; None where it moves none.
     """
 
     cause: str
     side: SideWord
     nats: float | None
     reopens: float | None
+    token: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,5 +57,7 @@ class Ledger:
 
 def ledger(total: float, findings: Sequence[Finding], reopened: dict[str, float], residual: Gap | None) -> Ledger:
     """Put a ledger together."""
-    rows = tuple(Row(cause=f.cause, side=f.side, nats=f.nats, reopens=reopened.get(f.cause)) for f in findings)
-    return Ledger(total=total, rows=rows, residual=residual)
+    rows = [
+        Row(cause=f.cause, side=f.side, nats=f.nats, reopens=reopened.get(f.cause), token=f.token) for f in findings
+    ]
+    return Ledger(total=total, rows=tuple(rows), residual=residual)

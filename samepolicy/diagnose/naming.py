@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -221,7 +220,7 @@ def _undone(found: Found, member: Member, side: SideWord) -> Finding:
     """A cause that undoing shows."""
     cause, undone = member.cause, member.undone
     share, name = found.explained, cause.name
-    nats = found.judge.nats(undone.settings)
+    moved = found.judge.moved(undone.settings)
     alternatives = found.alternatives.get(name, ())
     return Finding(
         cause=name,
@@ -230,13 +229,14 @@ def _undone(found: Found, member: Member, side: SideWord) -> Finding:
         explained=share and finite(share.value),
         low=share and finite(share.low),
         high=share and finite(share.high),
-        nats=finite(nats),
+        nats=finite(_mean(moved) or 0.0),
         side=side,
         proof="undone",
         evidence=_sentence(found, member),
         fix=cause.parts.get("How to fix", ""),
         alternatives=alternatives,
         separate=cause.separate if alternatives else "",
+        token=_farthest(moved, found.judge.evidence),
     )
 
 
@@ -258,10 +258,10 @@ def _sentence(found: Found, member: Member) -> str:
 
 def _structural(cause: Cause, check: Check, evidence: Evidence) -> Finding:
     """A cause that arrays prove."""
-    moved: Any = None
+    moved = np.full(len(evidence.recorded), np.nan)
     if check.settings != Settings():
-        difference = np.abs(evidence.rescore(check.settings) - evidence.base)[evidence.comparable]
-        moved = finite(float(np.nanmean(difference))) if np.isfinite(difference).any() else None
+        difference = np.abs(evidence.rescore(check.settings) - evidence.base)
+        moved = np.where(evidence.comparable & np.isfinite(difference), difference, np.nan)
     return Finding(
         cause=cause.name,
         rung=cause.rung.value,
@@ -269,12 +269,27 @@ def _structural(cause: Cause, check: Check, evidence: Evidence) -> Finding:
         explained=None,
         low=None,
         high=None,
-        nats=moved,
+        nats=_mean(moved),
         side=check.side,
         proof="structural",
         evidence=check.sentence,
         fix=cause.parts.get("How to fix", ""),
+        token=_farthest(moved, evidence),
     )
+
+
+def _mean(moved: np.ndarray) -> float | None:
+    """How far tokens are moved on average, nats; None where nothing is known to be."""
+    known = moved[np.isfinite(moved)]
+    return finite(float(known.mean())) if len(known) else None
+
+
+def _farthest(moved: np.ndarray, evidence: Evidence) -> tuple[int, int] | None:
+    """The token that is moved most, response and position; None where none is, or the two sides have other ids."""
+    if "trainer_response_ids" in evidence.run or not np.nan_to_num(moved).any():
+        return None
+    token = int(np.nanargmax(moved))
+    return int(evidence.row[token]), int(evidence.position[token])
 
 
 def _plain(cause: Cause, undone: Undone, side: SideWord) -> Finding:

@@ -40,6 +40,12 @@ SP.charts = (() => {
     });
   }
 
+  // From a point of a figure to the token that it stands for, [response, position].
+  const links = {
+    layers: (point) => SP.data.layer_tokens[point.pointIndex[1]],
+    ledger: (point) => (SP.data.ledger.rows.filter((row) => typeof row.nats === "number")[point.pointNumber - 1] || {}).token,
+  };
+
   function draw(element) {
     const figure = shown.get(element);
     if (!window.Plotly || !figure) return;
@@ -49,10 +55,11 @@ SP.charts = (() => {
     const look = layout(made.layout);
     if (printing) Object.assign(look, { autosize: false, width: element.closest(".two") ? PAPER.half : PAPER.whole, height: element.clientHeight });
     window.Plotly.react(element, traces(made.data), look, config);
-    if (element.dataset.chart === "layers" && !element.dataset.linked) {
+    const token = links[element.dataset.chart];
+    if (token && !element.dataset.linked) {
       element.dataset.linked = "1";
       element.on("plotly_click", (event) => {
-        const at = SP.data.layer_tokens[event.points[0].pointIndex[1]];
+        const at = token(event.points[0]);
         if (at) SP.choose(at[0], at[1], { scroll: true });
       });
     }
