@@ -80,7 +80,7 @@ def main() -> None:
                 continue
             found = {"kind": kind, "key": key, "truth": [f.cause for f in faults], **bench.judge(faults)}
             with results.open("a") as file:
-                file.write(json.dumps({"commit": commit(), **found}) + "\n")
+                file.write(json.dumps({"commit": commit(), **found}).replace(f"{ROOT}/", "") + "\n")
             print(f"{i + 1}/{len(chosen)} {key}: {found['verdict']} {found['named']} {found['seconds']} s", flush=True)
     report(read(results), told.split)
 
