@@ -103,9 +103,10 @@ class Moments(Statistic):
         """`merge` of several statistics at once."""
         n, total, squares, low, high = np.moveaxis(states, -1, 0)
         count, whole = n.sum(axis=1), total.sum(axis=1)
-        mean = whole / np.maximum(count, 1)
-        shift = total / np.maximum(n, 1) - mean[:, None]
-        spread = squares + n * np.square(np.where((n > 0) & (n < count[:, None]), shift, 0.0))
+        mean = np.broadcast_to((whole / np.maximum(count, 1))[:, None], n.shape)
+        partial = (n > 0) & (n < count[:, None])  # a part that is all there is has no distance, infinite values or not
+        shift = np.subtract(total / np.maximum(n, 1), mean, out=np.zeros(n.shape), where=partial)
+        spread = squares + n * np.square(shift)
         ends = low.min(axis=1, initial=math.inf), high.max(axis=1, initial=-math.inf)
         return np.stack([count, whole, spread.sum(axis=1), *ends], axis=1)
 
