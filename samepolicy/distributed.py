@@ -136,15 +136,6 @@ def _layout() -> tuple[_Slot, ...]:
 
 
 @cache
-def _places() -> dict[type[Statistic], np.ndarray]:
-    """Where the states of each kind of statistic lie in a packed summary, int [statistics, size]."""
-    found: dict[type[Statistic], list[np.ndarray]] = {}
-    for slot in _layout():
-        found.setdefault(slot.statistic, []).append(np.arange(slot.begin, slot.end))
-    return {statistic: np.stack(places) for statistic, places in found.items()}
-
-
-@cache
 def _fingerprint() -> float:
     """A number that tells one layout from another."""
     return float(zlib.crc32(repr([(s.metric, s.statistic.__name__, s.end) for s in _layout()]).encode()))
@@ -179,8 +170,8 @@ def _merge(rows: np.ndarray) -> np.ndarray:
     merged[0], merged[1:head] = rows[0, 0], rows[:, 1:head].sum(axis=0)
     held = rows[:, head:flags].astype(np.int64)
     merged[head:flags] = np.where((held == 0).any(axis=0), 0, -1 - np.bitwise_or.reduce(-1 - held, axis=0))
-    for statistic, places in _places().items():
-        merged[places] = statistic.merge_each(rows[:, places].swapaxes(0, 1))
+    for slot in _layout():
+        merged[slot.begin : slot.end] = slot.statistic.merge(rows[:, slot.begin : slot.end])
     return merged
 
 

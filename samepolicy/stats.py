@@ -42,11 +42,6 @@ class Statistic:
         """The state of all values together from the states of the parts; no part gives the identity."""
         raise NotImplementedError
 
-    @classmethod
-    def merge_each(cls, states: Float[State, "statistics parts size"]) -> Float[State, "statistics size"]:
-        """`merge` of several statistics of this kind."""
-        return np.array([cls.merge(own) for own in states])
-
     def readouts(self) -> dict[str, float]:
         """Every number that can be read from the state, by name; NaN where it does not exist."""
         raise NotImplementedError
@@ -95,20 +90,12 @@ class Moments(Statistic):
     @staticmethod
     def merge(states: Float[State, "parts size"]) -> Float[State, " size"]:
         """Sums add; centred squares add with each part's distance from the common mean."""
-        merged: State = Moments.merge_each(states[None])[0]
-        return merged
-
-    @classmethod
-    def merge_each(cls, states: Float[State, "statistics parts size"]) -> Float[State, "statistics size"]:
-        """`merge` of several statistics at once."""
-        n, total, squares, low, high = np.moveaxis(states, -1, 0)
-        count, whole = n.sum(axis=1), total.sum(axis=1)
-        mean = np.broadcast_to((whole / np.maximum(count, 1))[:, None], n.shape)
-        partial = (n > 0) & (n < count[:, None])  # a part that is all there is has no distance, infinite values or not
-        shift = np.subtract(total / np.maximum(n, 1), mean, out=np.zeros(n.shape), where=partial)
-        spread = squares + n * np.square(shift)
-        ends = low.min(axis=1, initial=math.inf), high.max(axis=1, initial=-math.inf)
-        return np.stack([count, whole, spread.sum(axis=1), *ends], axis=1)
+        states = states[states[:, 0] > 0]
+        n, total, squares, low, high = states.T
+        count = n.sum()
+        shift = total / n - total.sum() / count if len(n) > 1 else 0.0
+        spread = squares.sum() + (n * np.square(shift)).sum()
+        return np.array([count, total.sum(), spread, low.min(initial=math.inf), high.max(initial=-math.inf)])
 
     def readouts(self) -> dict[str, float]:
         """mean, std (unbiased, NaN below two values), min, max, and the count."""
