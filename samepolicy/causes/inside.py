@@ -12,7 +12,7 @@ from samepolicy.causes.model import changeable
 from samepolicy.causes.settings import DECLARED, Settings
 from samepolicy.engines.change import Change
 from samepolicy.errors import SamePolicyError
-from samepolicy.floor.gap import CAP, LIMIT_FEW
+from samepolicy.floor.gap import LIMIT_FEW, measure
 from samepolicy.records.inside import inside
 
 SIDES: Mapping[str, SideWord] = {"A": "trainer", "B": "rollout"}
@@ -54,16 +54,16 @@ def old_weights(evidence: Evidence) -> Old | None:
     return Old(side, checkpoint, names, partial) if evidence.mode in (side, "declared", "pair") else None
 
 
-def holding(evidence: Evidence, old: Old) -> Settings:
-    """The settings under which the reference holds the same old tensors; none where it cannot take them over."""
-    try:
-        known = evidence.checkpoints
-        tensors = changeable(evidence, "").tensors
-    except SamePolicyError:
-        return DECLARED
-    if old.side != evidence.mode or old.checkpoint not in known or not {*old.names} <= {*tensors}:
-        return DECLARED
-    return Settings(change=Change(weights=old.checkpoint, tensors=old.names))
+def proved(evidence: Evidence, found: Old, sentence: str, **parameters: Any) -> Check:
+    """Old tensors as the proof of a cause, undone where the reference can take them over from the same checkpoint."""
+    settings = Settings(change=Change(weights=found.checkpoint, tensors=found.names))
+    return Check(
+        status="proved",
+        sentence=sentence,
+        side=found.side,
+        settings=settings if _can_hold(evidence, found) else DECLARED,
+        parameters={"checkpoint": found.checkpoint, **parameters},
+    )
 
 
 def same_weights(evidence: Evidence) -> Check:
@@ -94,12 +94,19 @@ def _part(name: str) -> str:
     return re.sub(r"(?<=\.)\d+(?=\.)", "*", name)
 
 
+def _can_hold(evidence: Evidence, old: Old) -> bool:
+    """Whether the reference stands for the side with the old tensors, and has the checkpoint that they are of."""
+    try:
+        known, tensors = evidence.checkpoints, changeable(evidence, "").tensors
+    except SamePolicyError:
+        return False
+    return old.side == evidence.mode and old.checkpoint in known and {*old.names} <= {*tensors}
+
+
 def _beyond(evidence: Evidence) -> bool:
     """Whether what is not explained is more than rounding."""
-    fine = evidence.comparable & np.isfinite(evidence.residual)
-    floor = evidence.floor[fine]
-    capped = np.minimum(np.abs(evidence.residual[fine]), CAP * floor) ** 2
-    return bool(fine.any() and capped.mean() > LIMIT_FEW * np.mean(floor**2))
+    left = np.where(evidence.comparable, evidence.residual, np.nan)
+    return measure(left, evidence.floor**2, evidence.prompt).ratio > LIMIT_FEW
 
 
 def _floors(ratio: Any) -> str:

@@ -8,7 +8,7 @@ from numpy.random import Generator
 
 from samepolicy.causes.base import Cause, Check, Rung, Undone
 from samepolicy.causes.evidence import Evidence
-from samepolicy.causes.inside import holding, old_weights, same_weights
+from samepolicy.causes.inside import old_weights, proved, same_weights
 from samepolicy.causes.making import toy_run
 from samepolicy.causes.model import changeable, changed_toy
 from samepolicy.causes.settings import Settings
@@ -57,10 +57,7 @@ class PartialSync(Cause):
             return same_weights(evidence)
         told = ", ".join(old.names[:SHOWN]) + (", …" if len(old.names) > SHOWN else "")
         sentence = f"{counted(len(old.names), 'tensor')} of {old.checkpoint}, bit for bit, beside newer ones: {told}"
-        parameters = {"checkpoint": old.checkpoint, "old": told}
-        return Check(
-            status="proved", sentence=sentence, side=old.side, settings=holding(evidence, old), parameters=parameters
-        )
+        return proved(evidence, old, sentence, old=told)
 
     def undo(self, evidence: Evidence) -> Iterator[Undone]:
         """Head, embedding, first layers or last layers of each checkpoint; the boundary by halving steps."""

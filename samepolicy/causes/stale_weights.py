@@ -7,7 +7,7 @@ from numpy.random import Generator
 
 from samepolicy.causes.base import Cause, Check, Rung, Undone
 from samepolicy.causes.evidence import Evidence
-from samepolicy.causes.inside import holding, old_weights, same_weights
+from samepolicy.causes.inside import old_weights, proved, same_weights
 from samepolicy.causes.making import toy_run
 from samepolicy.causes.settings import Settings
 from samepolicy.engines.change import Change
@@ -39,10 +39,7 @@ class StaleWeights(Cause):
         if old is None or old.partial:
             return same_weights(evidence)
         sentence = f"all {len(old.names)} tensors that differ are, bit for bit, those of {old.checkpoint}"
-        told = {"checkpoint": old.checkpoint}
-        return Check(
-            status="proved", sentence=sentence, side=old.side, settings=holding(evidence, old), parameters=told
-        )
+        return proved(evidence, old, sentence)
 
     def undo(self, evidence: Evidence) -> Iterator[Undone]:
         """The checkpoint that predicts best."""

@@ -90,9 +90,8 @@ class Judge:
     def moved(self, settings: Settings) -> np.ndarray:
         """How far settings move each token's prediction, nats [tokens]; NaN where nothing is read or predicted."""
         e = self.evidence
-        found = np.where(e.read, np.abs(e.predicted(settings) - e.base), np.nan)
-        found[~np.isfinite(found)] = np.nan
-        return found
+        found = np.abs(e.predicted(settings) - e.base)
+        return np.where(e.read & np.isfinite(found), found, np.nan)
 
     def squares(self, settings: Settings) -> np.ndarray:
         """Sum of the capped squares of each prompt."""

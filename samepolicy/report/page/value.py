@@ -48,28 +48,35 @@ def value(
     keep = tokens.kept_tokens(view, budget)
     with ThreadPoolExecutor(1) as pool:  # the corrections take as long as all the rest
         later = pool.submit(_corrections, view, keep, whatif, bins, batches=whole is None)
-        parts = _parts(found, view, whatif, keep, bins, whole)
+        told = found.as_dict()
+        parts = _parts(found, told, view, whatif, keep, bins, whole)
         parts["words"] = text.words(view, keep, pieces)
         parts["report"]["title"] = title
-        return {**found.as_dict(), **parts, **later.result()}
+        return {**told, **parts, **later.result()}
 
 
 def _parts(
-    found: Diagnosis, view: View, whatif: WhatIf | None, keep: np.ndarray, bins: Bins, whole: Whole | None
+    found: Diagnosis,
+    told: Mapping[str, Any],
+    view: View,
+    whatif: WhatIf | None,
+    keep: np.ndarray,
+    bins: Bins,
+    whole: Whole | None,
 ) -> dict[str, Any]:
-    """What is drawn of the run itself."""
+    """What is drawn of the run itself; `told` is the JSON value of the diagnosis."""
     floor = pair_floor(found.floor)
     trends = whole.trends if whole else _trends(view)
     return {
         "report": {"schema": 1, "title": "", "quantity": view.name, **_scale(bins, floor)},
         "run": _run(found, whole),
         "about": {n: {"unit": m.unit, "span": m.span, "says": m.summary} for n, m in all_metrics().items()},
-        "figures": charts(bins, whatif, found.as_dict(), floor, trends),
+        "figures": charts(bins, whatif, told, floor, trends),
         "rows": rows.rows(view, whole.numbers if whole else None),
         "heat": heat.heat(view),
         "tokens": tokens.tokens(view, keep, _floor_square(found, view)) | ({"of": whole.tokens} if whole else {}),
         "outliers": tokens.outliers(view),
-        "layer_tokens": layers.worst_tokens(view, found.as_dict()["layers"]),
+        "layer_tokens": layers.worst_tokens(view, told["layers"]),
     }
 
 
