@@ -118,6 +118,14 @@ def _sampling() -> Iterator[Fault]:
             declared={},
             expected={"top_p": p},
         )
+    for name, value in (("temperature", 0.7), ("top_p", 0.9), ("top_k", 20)):
+        yield Fault(
+            name="declared sampler, raw on both sides",
+            cause="truncated_hidden",
+            severity=f"{name} {value}",
+            rollout={name: value, "logprobs": "raw"},
+            expected={name: value},
+        )
     yield from (_support("top_k", k) for k in (50, 20, 8))
     yield from (_support("min_p", p) for p in (0.02, 0.05, 0.1))
     for penalty in (1.05, 1.1, 1.3):
@@ -300,17 +308,17 @@ def healthy() -> Iterator[Fault]:
     bf16: list[dict[str, Any]] = [
         *({"seed": seed} for seed in SEEDS),
         {"temperature": 0.6},
+        {"temperature": 0.8},
         {"temperature": 1.3},
-        {"temperature": 0.7, "logprobs": "raw"},
         {"temperature": 0.0},
         {"temperature": 0.0, "max_tokens": 24},
-        {"top_p": 0.9, "logprobs": "raw"},
-        {"top_k": 20, "logprobs": "raw"},
         {"max_tokens": 8},
         {"max_tokens": 16},
+        {"max_tokens": 32},
         {"max_tokens": 128},
         {"engine": "vllm"},
         {"engine": "vllm", "temperature": 0.7},
+        {"engine": "vllm", "max_tokens": 16},
     ]
     for rollout in bf16:
         yield _healthy(rollout)
@@ -326,8 +334,7 @@ def _healthy(
     rollout: dict[str, Any], *, name: str = "healthy", severity: str = "", dtype: str = "bfloat16", **fields: Any
 ) -> Fault:
     """A run whose trainer does what the rollout declares."""
-    raw = rollout.get("logprobs") == "raw"
-    temperature = 1.0 if raw else rollout.get("temperature", 1.0) or 1.0
+    temperature = rollout.get("temperature", 1.0) or 1.0
     said = ", ".join([*(f"{k} {v}" for k, v in rollout.items()), f"trainer {dtype}"])
     return Fault(
         name=name,

@@ -6,6 +6,9 @@ from typing import Any
 
 import numpy as np
 
+MICRO_BATCH = 4
+"""Neighbouring prompts that are padded to the longest of them."""
+
 
 class Trainer:
     """A transformers model that scores responses one by one."""
@@ -46,7 +49,9 @@ class Trainer:
         for row, (asked, answer) in enumerate(zip(prompts, responses, strict=True)):
             ids = prompt(self, asked) if prompt else asked
             told = response(self, answer) if response else answer
-            arguments, begin = _arguments(torch, layout, ids, told, before, row)
+            near = prompts[row - row % MICRO_BATCH :][:MICRO_BATCH]
+            padding = [self.tokenizer.pad_token_id] * (max(map(len, near)) - len(asked))
+            arguments, begin = _arguments(torch, layout, ids, told, before, padding)
             with torch.no_grad():
                 raw = network(**arguments).logits[0, begin - 1 : begin - 1 + len(told)].float()
             raw = logits(raw, told) if logits else raw
@@ -93,9 +98,9 @@ class Trainer:
 
 
 def _arguments(
-    torch: Any, layout: str, ids: list[int], answer: list[int], before: list[int], row: int
+    torch: Any, layout: str, ids: list[int], answer: list[int], before: list[int], padding: list[int]
 ) -> tuple[dict[str, Any], int]:
-    """What the forward is called with, and where the response begins."""
+    """What the forward is called with, and where the response begins; a micro-batch adds `padding` to the prompt."""
     tokens = ids + answer
     mask = [1] * len(tokens)
     positions = list(range(len(tokens)))
@@ -103,12 +108,10 @@ def _arguments(
     if layout == "hidden prompt":
         mask[: len(ids)] = [0] * len(ids)
     elif layout == "seen padding":
-        pad = 5 + 7 * (row % 4)
-        tokens, mask, begin = [0] * pad + tokens, [1] * (pad + len(mask)), begin + pad
+        tokens, mask, begin = padding + tokens, [1] * len(padding) + mask, begin + len(padding)
         positions = list(range(len(tokens)))
     elif layout == "gap":
-        pad = 5 + 7 * (row % 4)
-        positions = [*range(len(ids)), *(len(ids) + pad + i for i in range(len(answer)))]
+        positions = [*range(len(ids)), *(len(ids) + len(padding) + i for i in range(len(answer)))]
     elif layout == "packed" and before:
         tokens, begin = before + tokens, begin + len(before)
         mask, positions = [1] * len(tokens), list(range(len(tokens)))

@@ -196,7 +196,7 @@ class Evidence:
     @cached_property
     def glance(self) -> Int[np.ndarray, " n"]:
         """The tokens of the probe's responses that are furthest from what is known; dear settings are tried on them."""
-        first = trial.glance(self.row[self.probe], self._errors(DECLARED, self.probe), self._lengths)
+        first = trial.glance(self.row[self.probe], np.nan_to_num(self._errors(DECLARED, self.probe)), self._lengths)
         return np.asarray(self.probe[first])
 
     def error(self, settings: Settings = DECLARED, **changes: Any) -> float:
@@ -210,25 +210,28 @@ class Evidence:
             before, after = self._glanced(DECLARED), self._glanced(tried)
             if after > HELPS * before > 0:
                 return self.error() * after / before
-        return float(self._errors(tried, self.probe).mean())
+        return _mean(self._errors(tried, self.probe))
 
     def within(self, settings: Settings) -> float:
         """The share of the probe's tokens that a prediction meets within `ROUNDING` floors."""
-        return float((self._errors(settings, self.probe) <= ROUNDING * self.floor[self.probe]).mean())
+        error = self._errors(settings, self.probe)
+        known = np.isfinite(error)
+        return float((error[known] <= ROUNDING * self.floor[self.probe][known]).mean()) if known.any() else 0.0
 
     def _glanced(self, settings: Settings) -> float:
         """Mean absolute error at the glance."""
-        return float(self._errors(settings, self.glance).mean())
+        return _mean(self._errors(settings, self.glance))
 
     def _errors(self, settings: Settings, tokens: np.ndarray) -> np.ndarray:
-        """Absolute error of a prediction at some tokens of the probe, nats, at most `FAR`."""
+        """Absolute error of a prediction at some tokens of the probe, nats, at most `FAR`; NaN at void ones."""
         predicted = self._probed(self._with(settings), tokens)
         missing = ~np.isfinite(predicted)
         if missing.any():
             predicted = np.where(missing, self._probed(self.known, tokens), predicted)
         with np.errstate(invalid="ignore"):
             found = np.abs(self.recorded[tokens] - predicted)
-        return np.where(np.isnan(found), FAR, np.minimum(found, FAR))
+        capped = np.where(np.isnan(found), FAR, np.minimum(found, FAR))
+        return np.where(np.isin(tokens, self.void(settings)), np.nan, capped)
 
     def gain(self, settings: Settings) -> float:
         """The share of the mean absolute error on the probe that these settings take away; 1 takes all of it."""
@@ -309,21 +312,34 @@ class Evidence:
         for step in self.known.arrays:
             whole = step.apply(whole, self.reference)
         found = np.abs(self.recorded - np.where(np.isfinite(whole), whole, self.base))[self.probe]
-        return float(np.minimum(np.where(np.isnan(found), FAR, found), FAR).mean())
+        capped = np.minimum(np.where(np.isnan(found), FAR, found), FAR)
+        return _mean(np.where(np.isin(self.probe, self.void()), np.nan, capped))
+
+    def void(self, settings: Settings = DECLARED) -> Int[np.ndarray, " n"]:
+        """Tokens whose recorded value is that of no token, by what is known or by these settings, rising."""
+        arrays = (*self.known.arrays, *settings.arrays)
+        return np.unique(np.concatenate([np.zeros(0, np.int64), *(step.void(self.reference) for step in arrays)]))
 
     def squares(self, settings: Settings = DECLARED) -> Float[np.ndarray, " read"]:
         """Squared error of a prediction at the tokens that are read, each capped at (8 floors)², nats².
 
-        Where these settings predict nothing, a token counts as it does without them.
+        Where these settings predict nothing, a token counts as it does without them; a void one counts as the others
+        do, in floors.
         """
-        error = np.abs(self.recorded - self.predicted(settings))[self.read]
-        return np.asarray(np.minimum(error, CAP * self.floor[self.read]) ** 2)
+        floor = self.floor[self.read]
+        found = np.minimum(np.abs(self.recorded - self.predicted(settings))[self.read], CAP * floor) ** 2
+        void = np.isin(np.flatnonzero(self.read), self.void(settings))
+        others = float((floor[~void] ** 2).sum())
+        found[void] = floor[void] ** 2 * (found[~void].sum() / others if others else CAP**2)
+        return np.asarray(found)
 
     def predicted(self, settings: Settings = DECLARED) -> Float[np.ndarray, " tokens"]:
-        """`rescore` at the tokens that are read, filled up with the base where it says nothing."""
+        """`rescore` at the tokens that are read, filled up with the base where it says nothing; NaN at void ones."""
         rows = np.unique(self.row[self.read])
         found = self.rescore(settings, rows=rows)
-        return np.where(np.isfinite(found), found, self.base)
+        found = np.where(np.isfinite(found), found, self.base)
+        found[self.void(settings)] = np.nan
+        return found
 
     def _with(self, settings: Settings) -> Settings:
         """What is known and these settings; what clashes cannot be tried."""
@@ -356,6 +372,12 @@ class Evidence:
         for step in settings.arrays:
             found = step.apply(found, self.reference)
         return np.asarray(found[probe])
+
+
+def _mean(errors: Float[np.ndarray, " n"]) -> float:
+    """Their mean without void tokens; `FAR` where all are void."""
+    known = errors[np.isfinite(errors)]
+    return float(known.mean()) if len(known) else FAR
 
 
 def simplest(tried: Sequence[tuple[float, Choice]]) -> Choice | None:

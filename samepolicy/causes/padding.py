@@ -1,8 +1,9 @@
 """Padding that a model sees, or that its positions count."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
+from jaxtyping import Int
 from numpy.random import Generator
 
 from samepolicy.causes.base import Cause, Rung, Undone
@@ -10,11 +11,21 @@ from samepolicy.causes.evidence import Evidence
 from samepolicy.causes.making import prompts, toy_run
 from samepolicy.causes.model import changeable, changed_toy
 from samepolicy.causes.settings import Settings
-from samepolicy.engines.layout import Layout
+from samepolicy.engines.layout import Layout, Pads
 from samepolicy.records.run import Run
 
 MULTIPLES = (8, 64)
 """Prompts are padded to a multiple of these at times."""
+
+MICRO_BATCHES = (2, 4, 8, 16, 32)
+"""Neighbouring responses whose prompts are padded to the longest of them."""
+
+PADS: Mapping[Pads, str] = {
+    "hidden": "counted by the positions",
+    "seen": "attended to",
+    "removed": "taken out again but counted by the positions",
+}
+"""What may become of padding, in words."""
 
 OFFSETS = (1, 2)
 """Positions that begin so many places late, as those of some models with learned positions do."""
@@ -23,9 +34,9 @@ OFFSETS = (1, 2)
 class Padding(Cause):
     """Padding is attended to, or position ids count it, on one side.
 
-    What happens    Prompts are padded to one length, and the model gets no position ids (so real tokens begin at the
-                    number of pads), or an attention mask that does not cover the padding; or padding stands between
-                    prompt and response.
+    What happens    Prompts are padded to one length, or each micro-batch to its longest, and the model gets no position
+                    ids (so real tokens begin at the number of pads), or an attention mask that does not cover the
+                    padding; or padding stands between prompt and response.
     How it shows    The gap grows with a sample's number of pads and is zero where there is none, the longest prompt of
                     its batch. With RoPE a constant offset alone is harmless; learned or sinusoidal positions feel it.
     How to confirm  Score one short prompt alone and in a batch with a long one; print position_ids and attention_mask.
@@ -42,15 +53,18 @@ class Padding(Cause):
     separate = "score one short prompt alone and once more in a batch with a long one"
 
     def undo(self, evidence: Evidence) -> Iterator[Undone]:
-        """The padded length that predicts best, left and right, seen or hidden; then positions that begin late."""
+        """The padded lengths that predict best, left and right, seen or hidden; then positions that begin late."""
         limit = changeable(evidence, "an engine that can pad (an hf engine as the trainer)").limit
-        run, pad = evidence.run, _pad_id(evidence.run)
-        lengths = [n for n in _lengths(run) if limit is None or n + run.lengths.max() <= limit]
+        run, pad_id = evidence.run, _pad_id(evidence.run)
+        most = np.inf if limit is None else limit - int(run.lengths.max(initial=0))
+        fixed = [n for n in _lengths(run) if n <= most]
+        lengths: list[int | tuple[int, ...]] = [*fixed, *_micro_batches(run["prompt_ids"].lengths)]
         ways = [
-            Layout(pad_to=length, pad_seen=seen, pad_right=right, pad_id=pad)
-            for length in lengths
-            for seen in (False, True)
+            Layout(pad_to=to, pads=pads, pad_right=right, pad_id=pad_id)
+            for to in lengths
+            for pads in PADS
             for right in (False, True)
+            if right or pads != "removed"  # on the left, as good as hidden
         ]
         best = evidence.best(Settings(layout=layout) for layout in ways)
         if best.layout is not None:
@@ -87,6 +101,17 @@ def _lengths(run: Run) -> list[int]:
     return sorted({n for n in fixed if n >= longest and n > int(run["prompt_ids"].lengths.min(initial=longest))})
 
 
+def _micro_batches(prompts: Int[np.ndarray, " rows"]) -> dict[tuple[int, ...], int]:
+    """Lengths that each response is padded to, and the size of the micro-batches that make them, where it tells."""
+    found: dict[tuple[int, ...], int] = {}
+    for size in MICRO_BATCHES:
+        longest = np.maximum.reduceat(prompts, np.arange(0, len(prompts), size))
+        padded = np.repeat(longest, size)[: len(prompts)]
+        if len(np.unique(longest)) > 1 and (padded > prompts).any():
+            found.setdefault(tuple(padded.tolist()), size)
+    return found
+
+
 def _pad_id(run: Run) -> int:
     """The declared id that pads, else 0."""
     told = [side.extra.get("pad_id") for side in (run.trainer, run.rollout)]
@@ -96,8 +121,8 @@ def _pad_id(run: Run) -> int:
 def _padded(evidence: Evidence, layout: Layout) -> Undone:
     """One padded layout."""
     side = "between prompt and response" if layout.pad_right else "on the left"
-    seen = "attended to" if layout.pad_seen else "counted by the positions"
-    pads = layout.pad_to - evidence.run["prompt_ids"].lengths
+    prompts = evidence.run["prompt_ids"].lengths
+    pads = np.asarray(layout.pad_to) - prompts
     fine = evidence.comparable & np.isfinite(evidence.residual)
     few = (pads <= np.median(pads))[evidence.row]
     parts = [np.abs(evidence.residual[fine & half]) for half in (few, ~few)]
@@ -106,14 +131,15 @@ def _padded(evidence: Evidence, layout: Layout) -> Undone:
         if all(map(len, parts))
         else ""
     )
+    what = PADS[layout.pads]
+    micro_batch = _micro_batches(prompts).get(layout.pad_to) if isinstance(layout.pad_to, tuple) else None
+    length = f"the longest of each {micro_batch} neighbours" if micro_batch else f"{layout.pad_to} tokens"
     return Undone(
         settings=Settings(layout=layout),
         parameters={
-            "pad_to": layout.pad_to,
+            **({"micro_batch": micro_batch} if micro_batch else {"pad_to": layout.pad_to}),
             "pad_side": "right" if layout.pad_right else "left",
-            "pad_attended_to": layout.pad_seen,
+            "pads": layout.pads,
         },
-        sentence=(
-            f"with prompts padded {side} to {layout.pad_to} tokens, {seen}, the reference gives what was recorded{told}"
-        ),
+        sentence=f"with prompts padded {side} to {length}, {what}, the reference gives what was recorded{told}",
     )

@@ -11,19 +11,19 @@ from samepolicy.causes.making import TOKENS, toy_run
 from samepolicy.causes.model import changeable, changed_toy
 from samepolicy.causes.settings import Settings
 from samepolicy.engines.change import Change
+from samepolicy.engines.weight_formats import FORMATS
 from samepolicy.records.run import Run
 from samepolicy.records.side import Sampling
 
-FORMATS = ("int8", "fp8", "int4")
-
 
 class QuantisedRollout(Cause):
-    """One side runs quantised weights: int8, int4 or fp8.
+    """One side runs quantised weights: int8, int6, int4 or fp8.
 
     What happens    The engine loads, or quantises on the fly, weights in eight or four bits, and the trainer scores
                     with the full ones.
     How it shows    Symmetric around 0 and flat over positions and steps; its level tells the format (int4 several times
-                    fp8, fp8 above int8).
+                    fp8, fp8 above int8). Formats that share a scale over more weights err more: a group, an output
+                    channel, a tensor.
     How to confirm  Run the engine once without quantisation, or score with fake-quantised weights.
     How to fix      Correct for it, or take it away. vLLM: quantization=None and kv_cache_dtype="auto"; SGLang: no
                     --quantization, --kv-cache-dtype auto; verl: rollout.quantization=null, or keep fp8 with token-level

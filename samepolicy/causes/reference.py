@@ -274,7 +274,7 @@ class Reference:
             ids = self._ids(settings, chosen)
             if self._tell:
                 self._tell(_told(settings))
-            body.parts.append((ids, engine.states(ids.prompts, ids.responses, layout=layout)))
+            body.parts.append((ids, engine.states(ids.prompts, ids.responses, layout=layout.of(chosen))))
             self._release(key)
         return body
 

@@ -1,6 +1,6 @@
 """One side's rows stand in another order."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -28,6 +28,9 @@ APART = 3.0
 CLOSER = 0.3
 """On the tokens between, moved rows must differ by at most this share of what they differed by in place."""
 
+VOID = 0.5
+"""At most this share of the moved rows' tokens may stand behind the end of a shorter row."""
+
 ENOUGH = 10
 """Tokens that must test it."""
 
@@ -45,14 +48,25 @@ class Reordered(ArrayStep):
         run = reference.run
         row = np.repeat(np.arange(len(run)), run.lengths)
         position = np.arange(len(predicted)) - run.offsets[:-1][row]
-        source = np.asarray(self.source)[row]
-        there = np.minimum(run.offsets[:-1][source] + position, len(predicted) - 1)
-        behind = np.nan if self.fill is None else self.fill
-        return np.where(position < run.lengths[source], predicted[there], behind)
+        there = np.minimum(run.offsets[:-1][np.asarray(self.source)[row]] + position, len(predicted) - 1)
+        found: np.ndarray = predicted[there]
+        found[behind(run, self.source)] = np.nan if self.fill is None else self.fill
+        return found
 
     def needs(self, rows: np.ndarray, reference: Reference) -> np.ndarray:
         """The rows and their sources."""
         return np.union1d(rows, np.asarray(self.source)[rows])
+
+    def void(self, reference: Reference) -> np.ndarray:
+        """What stands behind a shorter row, where that is no constant."""
+        return np.zeros(0, dtype=np.int64) if self.fill is not None else behind(reference.run, self.source)
+
+
+def behind(run: Run, source: Sequence[int] | Int[np.ndarray, " rows"]) -> Int[np.ndarray, " n"]:
+    """The tokens that stand behind the end of the row that their own row holds."""
+    row = np.repeat(np.arange(len(run)), run.lengths)
+    position = np.arange(len(row)) - run.offsets[:-1][row]
+    return np.flatnonzero(position >= run.lengths[np.asarray(source)][row])
 
 
 class RowOrder(Cause):
@@ -83,11 +97,16 @@ class RowOrder(Cause):
         moved = np.flatnonzero(source != np.arange(len(source)))
         if not _holds(recorded[moved, 1::2], predicted[moved, 1::2], predicted[source[moved], 1::2]):
             return
+        step = Reordered(tuple(source.tolist()), _fill(evidence, source))
+        void = int(evidence.comparable[step.void(evidence.reference)].sum())
+        if void > VOID * evidence.comparable[np.isin(evidence.row, moved)].sum():
+            return
+        left = f"; {void} tokens behind the end of a shorter row hold what is no token's and are left out"
         yield Undone(
-            settings=Settings(arrays=(Reordered(tuple(source.tolist()), _fill(evidence, source)),)),
+            settings=Settings(arrays=(step,)),
             parameters={"rows_moved": len(moved), "rows": len(source)},
             sentence=f"{len(moved)} of {len(source)} rows hold the values of another row, as row {moved[0]} those of "
-            f"row {source[moved[0]]}",
+            f"row {source[moved[0]]}{left if void else ''}",
         )
 
     def reproduce(self, rng: Generator) -> Run:
@@ -147,6 +166,6 @@ def _holds(recorded: np.ndarray, before: np.ndarray, after: np.ndarray) -> bool:
 
 def _fill(evidence: Evidence, source: np.ndarray) -> float | None:
     """The constant that stands behind shorter rows, where there is one."""
-    behind = evidence.comparable & (evidence.position >= evidence.run.lengths[source][evidence.row])
-    values = np.unique(evidence.recorded[behind])
+    tokens = behind(evidence.run, source)
+    values = np.unique(evidence.recorded[tokens[evidence.comparable[tokens]]])
     return float(values[0]) if len(values) == 1 else None

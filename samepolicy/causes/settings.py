@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from samepolicy.arrays import Ragged
 from samepolicy.engines.change import Change
@@ -64,6 +64,10 @@ class ArrayStep:
     def needs(self, rows: np.ndarray, reference: "Reference") -> np.ndarray:
         """The rows that must be scored so that these rows can be predicted; the rows themselves unless overridden."""
         return rows
+
+    def void(self, reference: "Reference") -> Int[np.ndarray, " n"]:
+        """Tokens whose recorded value is that of no token at all, rising; none unless overridden."""
+        return np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from jaxtyping import Bool, Int
 from numpy.random import Generator
 
 from samepolicy.causes.base import Cause, Rung, Undone
@@ -30,11 +31,18 @@ class Moved(ArrayStep):
 
     def apply(self, predicted: np.ndarray, reference: Reference) -> np.ndarray:
         """The moved column; NaN where the partner lies outside of the response."""
-        run = reference.run
-        row = np.repeat(np.arange(len(run)), run.lengths)
-        there = np.arange(len(predicted)) + self.lag + self.grow * (row % self.pack)
-        inside = (there >= run.offsets[row]) & (there < run.offsets[row + 1])
+        there, inside = self._partners(reference.run)
         return np.where(inside, predicted[np.clip(there, 0, len(predicted) - 1)], np.nan)
+
+    def void(self, reference: Reference) -> np.ndarray:
+        """The tokens whose partner lies outside of the response."""
+        return np.flatnonzero(~self._partners(reference.run)[1])
+
+    def _partners(self, run: Run) -> tuple[Int[np.ndarray, " tokens"], Bool[np.ndarray, " tokens"]]:
+        """Which token's value each token holds, and whether that lies in its response."""
+        row = np.repeat(np.arange(len(run)), run.lengths)
+        there = np.arange(len(row)) + self.lag + self.grow * (row % self.pack)
+        return there, (there >= run.offsets[row]) & (there < run.offsets[row + 1])
 
 
 class Shift(Cause):

@@ -3,8 +3,10 @@
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Bool
 
 from samepolicy.causes import Evidence, Settings
+from samepolicy.causes.evidence import ROUNDING
 from samepolicy.floor.gap import DRAWS, FEW, LEVEL, LIMIT, LIMIT_FEW, MOST
 
 MOVED = 4.0
@@ -12,6 +14,9 @@ MOVED = 4.0
 
 NEEDED = 10
 """Tokens that a slope takes at least."""
+
+HIT = 0.9
+"""The share of moved tokens that must end within `ROUNDING` floors to be hit one by one."""
 
 
 class Estimate(NamedTuple):
@@ -75,12 +80,25 @@ class Judge:
 
     def slope(self, whole: Settings, without: Settings) -> float:
         """Median of (Y - S(without)) / (S(whole) - S(without)) over the tokens that are moved; NaN with few."""
-        e = self.evidence
-        before, after = e.predicted(without)[e.read], e.predicted(whole)[e.read]
-        moved = np.abs(after - before) > MOVED * e.floor[e.read]
+        e, moved = self.evidence, self._moved(whole, without)
         if moved.sum() < NEEDED:
             return float("nan")
-        return float(np.median((e.recorded[e.read] - before)[moved] / (after - before)[moved]))
+        before, after = e.predicted(without)[moved], e.predicted(whole)[moved]
+        return float(np.median((e.recorded[moved] - before) / (after - before)))
+
+    def exact(self, whole: Settings, without: Settings) -> bool:
+        """Whether nearly all tokens that are moved, and enough of them, end within rounding of what was recorded.
+
+        Few rows give wide intervals; values that are hit one by one need none.
+        """
+        e, moved = self.evidence, self._moved(whole, without)
+        error = np.abs(e.recorded[moved] - e.predicted(whole)[moved])
+        return bool(moved.sum() >= NEEDED and (error <= ROUNDING * e.floor[moved]).mean() >= HIT)
+
+    def _moved(self, whole: Settings, without: Settings) -> Bool[np.ndarray, " tokens"]:
+        """Tokens that are read and that leaving out a part of a set moves clearly."""
+        e = self.evidence
+        return np.asarray(e.read & (np.abs(e.predicted(whole) - e.predicted(without)) > MOVED * e.floor))
 
     def tied(self, one: Settings, other: Settings) -> bool:
         """Whether two settings leave gaps that cannot be told apart."""

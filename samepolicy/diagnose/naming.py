@@ -114,11 +114,13 @@ class Naming:
         members = []
         for cause in self.causes:
             check = cause.check(evidence)
-            if check.status == "proved" and cause.name not in self._names:
+            if check.status != "proved":
+                continue
+            if cause.name not in self._names:
                 self.findings.append(_structural(cause, check, evidence))
-                if check.settings != Settings():
-                    undone = Undone(settings=check.settings, parameters=check.parameters, side=check.side)
-                    members.append(Member(cause=cause, undone=undone))
+            if check.settings != Settings():
+                undone = Undone(settings=check.settings, parameters=check.parameters, side=check.side)
+                members.append(Member(cause=cause, undone=undone))
         return members
 
     def _sized(self, evidence: Evidence) -> None:

@@ -113,6 +113,9 @@ class Search:
 
     def _starts(self, proved: list[Member]) -> Iterator[list[Member]]:
         """First causes, most promising first; nothing where the proved ones explain all."""
+        if self._done(proved):
+            yield []
+            return
         tried = self._candidates(proved)
         yield [tried[0][1]] if tried and tried[0][0] >= GAIN else []
         for gain, member in tried[1:STARTS]:
@@ -213,9 +216,9 @@ class Search:
 
     def _stays(self, members: list[Member], i: int) -> bool:
         """Whether a member belongs to the set."""
-        again = self._reopened(members, i)
-        slope = self.judge.slope(together(members), together(members[:i] + members[i + 1 :]))
-        return again.value >= REOPENS and again.low > 0 and SLOPE[0] <= slope <= SLOPE[1]
+        again, whole, without = self._reopened(members, i), together(members), together(members[:i] + members[i + 1 :])
+        sure = again.low > 0 or self.judge.exact(whole, without)
+        return again.value >= REOPENS and sure and SLOPE[0] <= self.judge.slope(whole, without) <= SLOPE[1]
 
     def _accepted(self, members: list[Member], share: Estimate) -> bool:
         """Whether a set explains enough."""

@@ -14,7 +14,7 @@ class Change:
         tensors: take only tensors whose names match one of these patterns (as file names are matched); () takes all.
         adapter: False leaves an adapter out.
         config: (field, value) pairs that replace those of the config; a dot goes into a nested field.
-        quantise: round the weights of linear layers as this format would: "int8", "int4" or "fp8".
+        quantise: round the weights of linear layers as this format of `weight_formats.FORMATS` would, such as "int8".
         train: run in training mode, with dropout.
     """
 

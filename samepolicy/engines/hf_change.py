@@ -6,6 +6,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from samepolicy.engines.change import Change
+from samepolicy.engines.weight_formats import rounded
 from samepolicy.errors import InputError
 
 FIELDS = (
@@ -26,12 +27,6 @@ FIELDS = (
     "attention_multiplier",
 )
 """Fields of a config that act on positions and scales; those of `rope_parameters` are taken besides."""
-
-LEVELS = {"int8": 127, "int4": 7}
-"""Steps on either side of zero."""
-
-GROUP = 128
-"""Weights that share a scale in int4."""
 
 
 def changed(model: Any, change: Change, other: Any = None) -> Any:
@@ -118,23 +113,7 @@ def _quantise(model: Any, form: str) -> None:
     """Round the weights of the linear layers but for the head, in place."""
     import torch
 
-    if form not in (*LEVELS, "fp8"):
-        raise InputError(f"Weights can be rounded as int8, int4 or fp8, but not as {form!r}.")
     head = model.get_output_embeddings()
     for module in model.modules():
         if isinstance(module, torch.nn.Linear) and module is not head:
-            module.weight.copy_(_rounded(module.weight, form))
-
-
-def _rounded(weight: Any, form: str) -> Any:
-    """A weight as a format would hold it: one scale per output channel, in int4 per group of a channel."""
-    import torch
-
-    grouped = form == "int4" and weight.shape[-1] % GROUP == 0
-    parts = weight.reshape(-1, GROUP) if grouped else weight
-    most = parts.abs().amax(dim=-1, keepdim=True).clamp(min=1e-12)
-    if form == "fp8":
-        top = torch.finfo(torch.float8_e4m3fn).max
-        return ((parts / most * top).to(torch.float8_e4m3fn).to(weight.dtype) * most / top).reshape(weight.shape)
-    step = most / LEVELS[form]
-    return ((parts / step).round() * step).reshape(weight.shape)
+            module.weight.copy_(rounded(module.weight, form))

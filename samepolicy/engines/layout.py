@@ -6,11 +6,16 @@ one is a fault that trainers are known to make, so that it can be made on purpos
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal, Self, TypeAlias
 
 import numpy as np
+from jaxtyping import Int
 
 from samepolicy.arrays import Ragged
 from samepolicy.errors import InputError
+
+Pads: TypeAlias = Literal["hidden", "seen", "removed"]
+"""What becomes of padding."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,9 +26,11 @@ class Layout:
         hide_prompt: prompt tokens are not attended to (the response mask passed as attention mask).
         keep_last: of a hidden prompt, so many last tokens are still attended to.
         position_offset: positions begin here and not at 0.
-        pad_to: prompts are padded to this many tokens, and positions count the padding; 0 pads none.
+        pad_to: prompts are padded to this many tokens, and positions count the padding; 0 pads none. Several numbers
+            are one for each sequence.
         pad_right: the padding stands between prompt and response, and not before the prompt.
-        pad_seen: padding is attended to.
+        pads: what becomes of the padding: it is "hidden" from attention, "seen" by it, or "removed" before the forward,
+            so that only positions tell of it.
         pad_id: the id that pads.
         late: each token is read from the logits so many places later (1 is the slice [m : m+n]).
         packed: so many neighbouring sequences share one row without a mask between them; 1 packs none.
@@ -33,9 +40,9 @@ class Layout:
     hide_prompt: bool = False
     keep_last: int = 0
     position_offset: int = 0
-    pad_to: int = 0
+    pad_to: int | tuple[int, ...] = 0
     pad_right: bool = False
-    pad_seen: bool = False
+    pads: Pads = "hidden"
     pad_id: int = 0
     late: int = 0
     packed: int = 1
@@ -43,10 +50,21 @@ class Layout:
 
     def __post_init__(self) -> None:
         """Refuse sizes that no layout has."""
-        if self.packed < 1 or min(self.keep_last, self.position_offset, self.pad_to) < 0:
+        lengths = self.pad_to if isinstance(self.pad_to, tuple) else (self.pad_to,)
+        if self.packed < 1 or min(self.keep_last, self.position_offset, *lengths) < 0:
             raise InputError(
                 f"A layout packs 1 sequence or more, and its other numbers are 0 or more, but it is {self}."
             )
+
+    def of(self, sequences: Sequence[int] | Int[np.ndarray, " some"]) -> Self:
+        """The layout of some of the sequences, by their numbers.
+
+        >>> Layout(pad_to=(3, 4, 5)).of([0, 2]).pad_to
+        (3, 5)
+        """
+        if not isinstance(self.pad_to, tuple):
+            return self
+        return replace(self, pad_to=tuple(self.pad_to[i] for i in sequences))
 
 
 PLAIN = Layout()
@@ -80,27 +98,40 @@ def plans(prompts: Ragged, responses: Ragged, layout: Layout = PLAIN) -> Iterato
     >>> plan.ids.tolist(), plan.read.tolist(), plan.seen.tolist()
     ([0, 5, 6, 7, 8], [2, 3], [False, True, True, True, True])
     """
+    pad_to = layout.pad_to if isinstance(layout.pad_to, tuple) else (layout.pad_to,) * len(responses)
+    if len(pad_to) != len(responses):
+        raise InputError(f"The layout pads {len(pad_to)} sequences, but there are {len(responses)}.")
     for start in range(0, len(responses), layout.packed):
         group = range(start, min(start + layout.packed, len(responses)))
-        yield _packed([_single(prompts[i], responses[i], int(responses.offsets[i]), layout) for i in group], layout)
+        parts = [
+            _single(prompts[i], responses[i], int(responses.offsets[i]), replace(layout, pad_to=pad_to[i]))
+            for i in group
+        ]
+        yield _packed(parts, layout)
 
 
 def _single(prompt: np.ndarray, response: np.ndarray, first: int, layout: Layout) -> Plan:
     """One sequence by itself."""
+    assert isinstance(layout.pad_to, int)
     pads = max(layout.pad_to - len(prompt), 0)
     padding = np.full(pads, layout.pad_id)
     parts = (prompt, padding) if layout.pad_right else (padding, prompt)
     ids = np.concatenate([*parts, response]).astype(np.int64)
-    begin = pads + len(prompt)
+    kept = np.ones(len(ids), dtype=bool)
+    padded = slice(len(prompt), len(prompt) + pads) if layout.pad_right else slice(pads)
+    kept[padded] = layout.pads != "removed"
     seen = np.ones(len(ids), dtype=bool)
-    seen[len(prompt) if layout.pad_right else 0 :][:pads] = layout.pad_seen
+    seen[padded] = layout.pads == "seen"
+    positions = np.flatnonzero(kept) + layout.position_offset
+    ids, seen = ids[kept], seen[kept]
+    begin = len(ids) - len(response)
     if layout.hide_prompt:
         seen[: max(begin - layout.keep_last, 0)] = False
     unpredicted = int(begin == 0)
     index = np.arange(unpredicted, len(response))
     read = begin - 1 + index + layout.late
     inside = (read >= 0) & (read < len(ids))
-    return Plan(ids, seen, np.arange(len(ids)) + layout.position_offset, read[inside], first + index[inside])
+    return Plan(ids, seen, positions, read[inside], first + index[inside])
 
 
 def _packed(parts: Sequence[Plan], layout: Layout) -> Plan:

@@ -20,7 +20,7 @@ from samepolicy.engines.change import UNCHANGED, Change, Changeable
 from samepolicy.engines.layout import PLAIN, Layout, plans
 from samepolicy.engines.rollout import Response, as_run
 from samepolicy.engines.states import Shaping, States
-from samepolicy.engines.toy_model import DTYPES, RANK, STEPS, Cache, Laid, Model, cast
+from samepolicy.engines.toy_model import DTYPES, RANK, Cache, Laid, Model, cast
 from samepolicy.errors import InputError
 from samepolicy.records.run import Run
 from samepolicy.records.side import Sampling, Side
@@ -250,7 +250,6 @@ def _changed(options: Options, change: Change) -> Model:
     if change.adapter and options.adapter:
         model = model.adapted(options.adapter)
     if change.quantise is not None:
-        choose("quantise", change.quantise, (*STEPS, "fp8"))
         model = model.quantised(change.quantise)
     noise = np.random.default_rng(crc32(repr(options).encode())) if change.train else None
     names = {"rope_theta": "base", "rms_norm_eps": "eps"}

@@ -9,10 +9,10 @@ from typing import Self
 import numpy as np
 from jaxtyping import Float, Int
 
+from samepolicy.engines.weight_formats import rounded
+
 WIDTH, HEADS, LAYERS = 48, 4, 2
 RANK, DROPPED = 4, 0.1
-STEPS = {"int8": 127, "int4": 7}
-"""Steps of a quantised weight on either side of zero."""
 
 
 def to_bfloat16(x: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
@@ -115,8 +115,8 @@ class Model:
         return replace(self, weights=weights)
 
     def quantised(self, form: str) -> Self:
-        """The same model with the layers' weights rounded as int8, int4 or fp8 would, one scale per output channel."""
-        return replace(self, weights={n: quantised(w, form) if "." in n else w for n, w in self.weights.items()})
+        """The same model with the layers' weights rounded as a format of `weight_formats` would."""
+        return replace(self, weights={n: rounded(w.T, form).T if "." in n else w for n, w in self.weights.items()})
 
     def swapped(self, other: Self, patterns: Sequence[str]) -> Self:
         """The same model with those tensors of another one whose names match a pattern (all where there is none)."""
@@ -193,17 +193,6 @@ class Model:
 def cast(model: Model, dtype: str) -> Model:
     """The model with weights and arithmetic in another dtype."""
     return replace(model, weights={n: DTYPES[dtype](w) for n, w in model.weights.items()}, dtype=dtype)
-
-
-def quantised(weight: Float[np.ndarray, "width out"], form: str) -> Float[np.ndarray, "width out"]:
-    """A weight rounded as int8, int4 or fp8 (e4m3) would, one scale per column."""
-    most = np.maximum(np.abs(weight).max(axis=0, keepdims=True), 1e-12)
-    if form == "fp8":
-        exponent = np.maximum(np.frexp(weight / most * 448)[1], -5)
-        rounded = np.ldexp(np.round(np.ldexp(weight / most * 448, 4 - exponent)), exponent - 4) * most / 448
-        return np.asarray(rounded, dtype=np.float32)
-    step = most / STEPS[form]
-    return np.asarray(np.round(weight / step) * step, dtype=np.float32)
 
 
 def _sinusoid(position: Int[np.ndarray, " new"], base: float) -> Float[np.ndarray, "new width"]:

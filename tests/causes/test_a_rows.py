@@ -33,6 +33,28 @@ def test_a_padded_batch_in_another_order(healthy: Run):
     assert first.explained == pytest.approx(1.0, abs=0.05)
 
 
+def test_what_stands_behind_a_shorter_row_is_left_out(healthy: Run):
+    """Not zeros but whatever the trainer computed on padding: here, noise."""
+    rng, lengths = np.random.default_rng(6), [10 + 2 * (i % 7) for i in range(len(healthy))]
+    columns = ("response_ids", "rollout_logp", "trainer_logp")
+    rows = {name: [row[:n] for row, n in zip(healthy[name], lengths, strict=True)] for name in columns}
+    order = rng.permutation(len(healthy)).tolist()
+    rows["trainer_logp"] = [
+        np.append(rows["trainer_logp"][source], -5 * rng.random(64))[:n]
+        for source, n in zip(order, lengths, strict=True)
+    ]
+    run = Run.from_lists(
+        prompt_ids=list(healthy["prompt_ids"]), **rows, rollout=healthy.rollout, trainer=healthy.trainer
+    )
+    found = diagnose(run, trainer=toy())
+    (finding,) = found.findings
+    assert (finding.cause, finding.side) == ("row_order", "trainer")
+    behind = sum(max(n - lengths[source], 0) for source, n in zip(order, lengths, strict=True))
+    assert f"{behind} tokens behind the end of a shorter row" in finding.evidence
+    assert finding.explained == pytest.approx(1.0, abs=0.05)
+    assert found.ledger.residual.ratio < 1.5
+
+
 def test_arrays_alone_name_rows_that_changed_places(healthy: Run):
     order = [*range(15, -1, -1)]
     run = healthy.with_columns(trainer_logp=padded(healthy, order)).without("prompt_ids", "response_ids")

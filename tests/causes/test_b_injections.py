@@ -155,18 +155,22 @@ def test_a_declared_field_of_the_other_side_is_tried(healthy: Run, monkeypatch: 
     assert (finding.cause, finding.parameters["rope_theta"]) == ("rope", 37.0)
 
 
-def test_positions_that_count_left_padding(healthy: Run, monkeypatch: pytest.MonkeyPatch):
-    plain, longest = toy_model._sinusoid, int(healthy["prompt_ids"].lengths.max())
+@pytest.mark.parametrize("micro_batch", [0, 4])
+def test_positions_that_count_left_padding(healthy: Run, monkeypatch: pytest.MonkeyPatch, micro_batch: int):
+    """To the longest prompt of all, or of each four neighbours."""
+    plain, lengths = toy_model._sinusoid, healthy["prompt_ids"].lengths
+    size = micro_batch or len(lengths)
     rows = []
-    for prompt, response in zip(healthy["prompt_ids"], healthy["response_ids"], strict=True):
-        pads = longest - len(prompt)
+    for i, (prompt, response) in enumerate(zip(healthy["prompt_ids"], healthy["response_ids"], strict=True)):
+        pads = max(lengths[i - i % size :][:size]) - len(prompt)
         with monkeypatch.context() as patch:
             patch.setattr(toy_model, "_sinusoid", lambda position, *more, n=pads: plain(position + n, *more))
             one = [Ragged.from_lists([ids], dtype=np.int64) for ids in (prompt, response)]
             rows.append(toy().score(*one).logp.values)
     (finding,) = told(healthy.with_columns(trainer_logp=rows)).findings
     assert (finding.cause, finding.side) == ("padding", "trainer")
-    assert finding.parameters == {"pad_to": longest, "pad_side": "left", "pad_attended_to": False}
+    length = {"micro_batch": micro_batch} if micro_batch else {"pad_to": max(lengths)}
+    assert finding.parameters == length | {"pad_side": "left", "pads": "hidden"}
 
 
 def test_samples_that_see_the_ones_before_them(healthy: Run):
@@ -204,7 +208,7 @@ def test_an_adapter_that_never_arrived(healthy: Run):
     assert (finding.cause, finding.side, finding.parameters) == ("adapter_missing", "rollout", {"adapter": "off"})
 
 
-@pytest.mark.parametrize(("bits", "said"), [(4, "int4"), (8, "int8")])
+@pytest.mark.parametrize(("bits", "said"), [(4, "int4"), (6, "int6"), (8, "int8")])
 def test_weights_in_fewer_bits(monkeypatch: pytest.MonkeyPatch, bits: int, said: str):
     """In float32 on both sides, so that even eight bits stand out."""
     one, neutral = toy(dtype="float32"), Sampling(max_tokens=24, seed=5)
