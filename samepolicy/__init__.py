@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from samepolicy.records.formats import import_run as import_run
     from samepolicy.records.prune import prune as prune
     from samepolicy.records.run import Run as Run
+    from samepolicy.records.self_checks import self_check as self_check
     from samepolicy.records.side import Sampling as Sampling
     from samepolicy.records.side import Side as Side
     from samepolicy.records.store import read as read
@@ -79,6 +80,7 @@ _MODULE_OF = {
     "prune": "samepolicy.records.prune",
     "read": "samepolicy.records.store",
     "report": "samepolicy.report",
+    "self_check": "samepolicy.records.self_checks",
     "stream": "samepolicy.records.stream",
     "trend": "samepolicy.trend",
     "whatif": "samepolicy.whatif",

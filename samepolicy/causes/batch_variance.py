@@ -9,8 +9,9 @@ from numpy.random import Generator
 from samepolicy.causes.base import Cause, Rung, Undone
 from samepolicy.causes.evidence import Evidence
 from samepolicy.causes.making import toy, toy_run
-from samepolicy.causes.repeats import varies, with_check
+from samepolicy.causes.repeats import varies
 from samepolicy.records.run import Run
+from samepolicy.records.self_checks import self_check
 
 
 class BatchVariance(Cause):
@@ -58,4 +59,4 @@ class BatchVariance(Cause):
         coarse = toy(dtype="bfloat16").score(run["prompt_ids"], run["response_ids"]).logp
         place = np.concatenate([np.arange(n) for n in run.lengths])
         batched = alone.with_values(np.where(place >= 18, coarse.values, alone.values))
-        return with_check(run.with_columns(trainer_logp=batched), "trainer_alone", batched.values, alone.values)
+        return self_check(run.with_columns(trainer_logp=batched), "trainer_alone", first=batched, second=alone)

@@ -9,11 +9,11 @@ from samepolicy.causes.base import Cause, Rung, Undone
 from samepolicy.causes.evidence import Evidence
 from samepolicy.causes.making import TOKENS, toy_run
 from samepolicy.causes.model import changeable, changed_toy
-from samepolicy.causes.repeats import repeated
 from samepolicy.causes.settings import Settings
 from samepolicy.engines.change import Change
 from samepolicy.floor.levels import level
 from samepolicy.records.run import Run
+from samepolicy.records.self_checks import rms
 from samepolicy.records.side import Sampling
 
 OVERALL, BIN = (0.5, 2.0), (0.35, 2.8)
@@ -60,7 +60,7 @@ class Dropout(Cause):
         error = float(np.hypot(seen.std(), dropped.std()) / np.sqrt(len(seen)))
         lower = seen.mean() < 0 and abs(seen.mean() - dropped.mean()) <= 2 * CLEAR * error
         fits = OVERALL[0] <= ratio <= OVERALL[1] and BIN[0] <= spread.min() and spread.max() <= BIN[1]
-        again = repeated(evidence.run, "trainer_alone")
+        again = rms(evidence.run, "trainer_alone")
         varies = again is None or again >= VARIES * float(np.sqrt(np.mean(seen**2)))
         if fits and lower and varies and seen.mean() < -CLEAR * seen.std() / np.sqrt(len(seen)):
             yield Undone(

@@ -8,9 +8,10 @@ from samepolicy.causes.base import Cause, Rung, Undone
 from samepolicy.causes.evidence import Evidence
 from samepolicy.causes.making import toy, toy_run
 from samepolicy.causes.model import changed_toy
-from samepolicy.causes.repeats import varies, with_check
+from samepolicy.causes.repeats import varies
 from samepolicy.engines.change import Change
 from samepolicy.records.run import Run
+from samepolicy.records.self_checks import self_check
 
 
 class EngineState(Cause):
@@ -42,8 +43,8 @@ class EngineState(Cause):
         if evidence.mode != "rollout":
             return
         takes = (
-            "the engine's scores of the same ids before and after one sleep and wake with no update between, their rms "
-            'distance in info["self_checks"]["rollout_woken"]'
+            "the engine's scores of the same ids before and after one sleep and wake with no update between: "
+            'sp.self_check(run, "rollout_woken", first=…, second=…)'
         )
         found = varies(evidence, "rollout_woken", takes)
         if found is not None:
@@ -59,4 +60,4 @@ class EngineState(Cause):
         """The rollout woke with a disturbed bias, as a buffer that was not restored."""
         run = toy_run(rng, rollout=changed_toy(Change(weights="stale=0.6", tensors=("bias",))))
         before = toy().score(run["prompt_ids"], run["response_ids"]).logp
-        return with_check(run, "rollout_woken", run["rollout_logp"].values, before.values)
+        return self_check(run, "rollout_woken", first=before, second=run["rollout_logp"])

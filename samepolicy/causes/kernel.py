@@ -8,8 +8,9 @@ from samepolicy.causes.base import Cause, Check, Rung, Undone
 from samepolicy.causes.evidence import Evidence
 from samepolicy.causes.inside import parts_at
 from samepolicy.causes.making import toy, toy_run
-from samepolicy.causes.repeats import varies, with_check
+from samepolicy.causes.repeats import varies
 from samepolicy.records.run import Run
+from samepolicy.records.self_checks import self_check
 
 
 class Kernel(Cause):
@@ -58,4 +59,4 @@ class Kernel(Cause):
         """Decoding computes with disturbed weights, as from a broken cache; prefill with the right ones."""
         run = toy_run(rng, rollout={"stale": 0.05})
         prefill = toy().score(run["prompt_ids"], run["response_ids"]).logp
-        return with_check(run, "rollout_prefill", run["rollout_logp"].values, prefill.values)
+        return self_check(run, "rollout_prefill", first=run["rollout_logp"], second=prefill)

@@ -1,24 +1,14 @@
-"""What a side's repeated scorings say: distances that a run keeps under `info["self_checks"]`."""
-
-from collections.abc import Mapping
-from dataclasses import replace
+"""What a side's repeated scorings say of its gap."""
 
 import numpy as np
 
 from samepolicy.causes.base import cause
 from samepolicy.causes.evidence import Evidence
 from samepolicy.causes.reference import Unavailable
-from samepolicy.records.run import Run
+from samepolicy.records.self_checks import rms
 
 MOST = 0.5
 """A side's distance from itself must be at least this share of its distance from the prediction."""
-
-
-def repeated(run: Run, name: str) -> float | None:
-    """The rms distance of a side from itself under that name, nats; None where it was not measured."""
-    found = run.info.get("self_checks", {}).get(name)
-    value = found.get("rms") if isinstance(found, Mapping) else None
-    return None if value is None else float(value)
 
 
 def varies(evidence: Evidence, name: str, takes: str) -> tuple[float, float] | None:
@@ -35,7 +25,7 @@ def varies(evidence: Evidence, name: str, takes: str) -> tuple[float, float] | N
     Raises:
         Unavailable: it was not measured.
     """
-    again = repeated(evidence.run, name)
+    again = rms(evidence.run, name)
     if again is None:
         raise Unavailable(takes)
     fine = evidence.comparable & np.isfinite(evidence.residual)
@@ -44,11 +34,3 @@ def varies(evidence: Evidence, name: str, takes: str) -> tuple[float, float] | N
         return None
     plainer = any(next(iter(cause(other).undo(evidence)), None) for other in ("precision", "dropout"))
     return None if plainer else (again, error)
-
-
-def with_check(run: Run, name: str, first: np.ndarray, second: np.ndarray) -> Run:
-    """The run with the distance of two scorings of the same tokens under `info["self_checks"]`."""
-    difference = np.asarray(first, dtype=np.float64) - second
-    sizes = {"mean_abs": float(np.abs(difference).mean()), "rms": float(np.sqrt(np.mean(difference**2)))}
-    checks = {**run.info.get("self_checks", {}), name: {"tokens": len(difference), **sizes}}
-    return replace(run, info={**run.info, "self_checks": checks})

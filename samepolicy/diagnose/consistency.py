@@ -14,6 +14,7 @@ from samepolicy.errors import EngineError, InputError
 from samepolicy.floor import Progress, add_evidence, column
 from samepolicy.floor.evidence import Owner
 from samepolicy.records.run import Run
+from samepolicy.records.self_checks import distance
 from samepolicy.records.side import Sampling
 from samepolicy.semantics import noted
 
@@ -141,7 +142,7 @@ def _self_checks(run: Run, rollout: Engine, trainer: Engine, tell: Callable[[str
     if rollout.capabilities.score:
         sampling = run.rollout.sampling or Sampling()
         prefill = rollout.score(run["prompt_ids"], run["response_ids"], sampling=sampling).logp
-        found["rollout_prefill"] = _distance(column(run, "rollout_logp"), prefill.values)
+        found["rollout_prefill"] = distance(column(run, "rollout_logp"), prefill.values)
     tell("self-checks", 2, 2)
     return found
 
@@ -152,17 +153,7 @@ def _alone(run: Run, trainer: Engine) -> dict[str, Any]:
     few, sampling = run.select(rows), run.trainer.sampling or Sampling()
     parts = [few.select([i]) for i in range(len(few))]
     alone = [trainer.score(part["prompt_ids"], part["response_ids"], sampling=sampling).logp for part in parts]
-    return _distance(column(few, "trainer_logp"), Ragged.concat(alone).values)
-
-
-def _distance(first: np.ndarray, second: np.ndarray) -> dict[str, Any]:
-    """Mean abs and rms difference of two scorings, nats; None where no token is finite."""
-    difference = first - second.astype(np.float64)
-    difference = difference[np.isfinite(difference)]
-    if not len(difference):
-        return {"tokens": 0, "mean_abs": None, "rms": None}
-    sizes = {"mean_abs": float(np.abs(difference).mean()), "rms": float(np.sqrt(np.mean(difference**2)))}
-    return {"tokens": len(difference), **sizes}
+    return distance(column(few, "trainer_logp"), Ragged.concat(alone).values)
 
 
 def _silent(what: str, done: int, total: int) -> None:

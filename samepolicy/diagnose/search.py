@@ -89,6 +89,7 @@ class Search:
         self.judge = Judge(evidence)
         self.found = Found(judge=self.judge)
         self._seen: dict[str, Member] = {}
+        self._beside: dict[Settings, list[tuple[float, Member]]] = {}
         self._hopeless: set[str] = set()
 
     def run(self, proved: Sequence[Member] = ()) -> Found:
@@ -149,7 +150,14 @@ class Search:
         return self.evidence.error(together(members))
 
     def _candidates(self, members: list[Member]) -> list[tuple[float, Member]]:
-        """What each other cause takes away beside a set, most first; dear ones only while cheap ones leave a gap."""
+        """What each other cause takes away beside a set, most first; each set is asked for once."""
+        known = together(members)
+        if known not in self._beside:
+            self._beside[known] = sorted(self._tried(members), key=lambda pair: -pair[0])
+        return self._beside[known]
+
+    def _tried(self, members: list[Member]) -> list[tuple[float, Member]]:
+        """The same in the order of the ladder's costs; dear causes only while cheap ones leave a gap."""
         evidence = self.evidence.given(together(members))
         before, taken = evidence.error(), {m.cause.name for m in members} | self._hopeless
         tried: list[tuple[float, Member]] = []
@@ -170,7 +178,7 @@ class Search:
                 self._hopeless.add(cause.name)
         for _, member in tried:
             self._seen.setdefault(member.cause.name, member)
-        return sorted(tried, key=lambda pair: -pair[0])
+        return tried
 
     def _best(self, cause: Cause, evidence: Evidence) -> Member | None:
         """The best way of a cause to be undone; what it lacks is noted."""

@@ -15,6 +15,11 @@ from samepolicy.report.tables import STATUS, Indented, heading, inline, number, 
 from samepolicy.structure import counted
 
 VERDICT = {"same": "green", "numerics": "green", "different": "red", "inconclusive": "yellow"}
+SELF_ROWS = {
+    "trainer_alone": "trainer–itself",
+    "rollout_prefill": "rollout–itself",
+    "rollout_woken": "rollout–woken",
+}
 PLACE = {"below": ("rounding", "green"), "above": ("more", "bold red"), "unclear": ("unclear", "yellow")}
 
 
@@ -131,9 +136,9 @@ def _interval(gap: Gap) -> str:
 
 def _self_rows(found: Diagnosis) -> Iterator[Sequence[str | Text]]:
     """Each engine against itself."""
-    for key, name in (("trainer_alone", "trainer–itself"), ("rollout_prefill", "rollout–itself")):
+    for key, name in SELF_ROWS.items():
         check = found.self_checks.get(key)
-        if check:
+        if check and check["rms"] is not None:
             yield name, number(check["mean_abs"], 3), number(check["rms"], 3), "", "", "", ""
 
 
@@ -150,7 +155,9 @@ def _remarks(found: Diagnosis) -> Iterator[str]:
         model = f"the {owner}'s model" if owner in ("rollout", "trainer") else "the reference"
         yield f"Further from the float32 forward of its own declaration, by {model}: {who}."
     if found.self_checks:
-        yield "Against itself: the trainer one by one and in a batch, the rollout decoding and in one forward."
+        ways = "the trainer one by one and in a batch, the rollout decoding and in one forward"
+        slept = ", or before and after it slept" if "rollout_woken" in found.self_checks else ""
+        yield f"Against itself: {ways}{slept}."
     if found.gap is None and found.floor is not None:
         yield f"Floor not known: {'; '.join(found.floor.missing)}."
 

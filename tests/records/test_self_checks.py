@@ -1,0 +1,35 @@
+"""Distances of an engine from itself, as a run keeps them."""
+
+import numpy as np
+import pytest
+
+import samepolicy as sp
+
+
+@pytest.fixture
+def run() -> sp.Run:
+    return sp.Run.from_lists(rollout_logp=[[-1.0, -0.5], [-2.0]])
+
+
+def test_two_scorings_are_compared_token_by_token_and_kept(run: sp.Run, tmp_path):
+    before = run["rollout_logp"]
+    after = before.with_values(np.array([-1.3, -0.1, np.nan], dtype=np.float32))
+    run = sp.self_check(run, "trainer_alone", first=before, second=before)
+    sp.write(sp.self_check(run, "rollout_woken", first=before, second=after), tmp_path / "run")
+    kept = sp.read(tmp_path / "run").info["self_checks"]
+    assert kept["trainer_alone"] == {"tokens": 3, "mean_abs": 0.0, "rms": 0.0}
+    assert kept["rollout_woken"]["tokens"] == 2
+    assert kept["rollout_woken"]["mean_abs"] == pytest.approx(0.35)
+    assert kept["rollout_woken"]["rms"] == pytest.approx(np.sqrt((0.3**2 + 0.4**2) / 2))
+
+
+def test_what_cannot_be_compared_is_refused_in_a_sentence(run: sp.Run):
+    with pytest.raises(sp.errors.InputError, match="no self-check 'asleep'; it can be trainer_alone, rollout_prefill"):
+        sp.self_check(run, "asleep", first=run["rollout_logp"], second=run["rollout_logp"])
+    with pytest.raises(sp.errors.ShapeError, match="hold 3 and 2"):
+        sp.self_check(run, "rollout_woken", first=run["rollout_logp"], second=np.zeros(2))
+
+
+def test_a_scoring_of_nothing_has_no_distance(run: sp.Run):
+    found = sp.self_check(run, "rollout_woken", first=np.full(3, np.nan), second=np.zeros(3))
+    assert found.info["self_checks"]["rollout_woken"] == {"tokens": 0, "mean_abs": None, "rms": None}
