@@ -48,13 +48,14 @@ def slug(text: str) -> str:
 
 
 class Bench:
-    """The engines, the rollouts, and what they are put together to."""
+    """The engines, the rollouts, and what they are put together to, on one split of the prompts or on both."""
 
     def __init__(self, split: str) -> None:
         self.split, self.path = split, smollm2_folder(FOLDER)
         self.trainer = Trainer(str(self.path))
         self._engines: dict[str, Any] = {}
-        texts = PROMPTS.read_text("utf-8").splitlines() if split == "develop" else REPORT
+        develop = PROMPTS.read_text("utf-8").splitlines()
+        texts = {"develop": develop, "report": REPORT, "both": [*develop, *REPORT]}[split]
         self.prompts = sp.Ragged.from_lists([self.engine().encode(text) for text in texts], dtype=np.int64)
 
     def engine(self, dtype: str = "bfloat16", adapter: tuple[float, float] | None = None, kind: str = "hf") -> Any:

@@ -133,7 +133,7 @@ def _renderer(tokenizer: Any) -> Any:
             made = tokenizer.apply_chat_template(
                 messages, tokenize=False, **({"add_generation_prompt": True} | options)
             )
-        except Exception:
+        except Exception:  # a template is somebody's program and may raise anything
             return MARK
         return str(made) if MARK in str(made) else MARK
 

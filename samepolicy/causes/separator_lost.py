@@ -132,8 +132,8 @@ def turn_ends(run: Run) -> Bool[np.ndarray, " tokens"]:
     found = np.zeros(len(mask), dtype=bool)
     same = row[1:] == row[:-1]
     found[:-1] = same & mask[:-1] & (~mask[1:] | (turn[1:] != turn[:-1]))
-    last = {int(r): int(t) for r, t in zip(row[mask], np.flatnonzero(mask), strict=True)}
-    found[list(last.values())] = False
+    counted = np.flatnonzero(mask)
+    found[counted[np.append(row[counted[1:]] != row[counted[:-1]], True)[: len(counted)]]] = False
     return found
 
 
