@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-MICRO_BATCH = 4
-"""Neighbouring prompts that are padded to the longest of them."""
+MICRO_BATCH = PACK = 4
+"""Neighbouring prompts that are padded to the longest of them, and neighbouring samples in one packed row."""
 
 
 class Trainer:
@@ -44,7 +44,8 @@ class Trainer:
         torch = self.torch
         network = copy.deepcopy(self.plain)
         network = (model(network) if model else network).to(getattr(torch, dtype)).train(train)
-        found, before = [], []
+        found: list[np.ndarray] = []
+        before: list[int] = []
         torch.manual_seed(0)
         for row, (asked, answer) in enumerate(zip(prompts, responses, strict=True)):
             ids = prompt(self, asked) if prompt else asked
@@ -58,7 +59,7 @@ class Trainer:
             logp = (raw.to(getattr(torch, head)) / temperature).log_softmax(-1).float() / scale
             own = logp.gather(-1, torch.tensor(told)[:, None])[:, 0].numpy()
             found.append(np.pad(own, (0, max(len(answer) - len(own), 0)), mode="edge")[: len(answer)])
-            before = ids + told
+            before = before + ids + told if (row + 1) % PACK else []
         return found
 
     def sample(

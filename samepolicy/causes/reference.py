@@ -269,7 +269,8 @@ class Reference:
         body = self._bodies.setdefault(key, Body())
         lacking = body.lacking(rows)
         if len(lacking):
-            chosen = np.arange(len(self.run)) if layout.packed > 1 else lacking  # packs are made of neighbours
+            packs = np.unique(lacking // layout.packed)[:, None] * layout.packed + np.arange(layout.packed)
+            chosen = packs[packs < len(self.run)]  # whole ones, that is
             engine = self._engine(model)
             ids = self._ids(settings, chosen)
             if self._tell:
