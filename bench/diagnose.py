@@ -39,9 +39,7 @@ def main() -> None:
         start = perf_counter()
         found = sp.diagnose(bare, trainer=bench.engine(faults[0].dtype), checkpoints=checkpoints)
         named = ", ".join(finding.cause for finding in found.findings) or "nothing"
-        rows.append(
-            {"run": key, "verdict": found.verdict, "named": named, "seconds": round(perf_counter() - start, 1)}
-        )
+        rows.append({"run": key, "verdict": found.verdict, "named": named, "seconds": round(perf_counter() - start, 1)})
         print(rows[-1], flush=True)
     title = f"A whole diagnosis of {len(bare)} responses, {bare.tokens} tokens, of SmolLM2-135M in bf16, on 2 cores."
     publish("diagnose", title, rows, packages=("torch", "transformers"))
