@@ -5,12 +5,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from samepolicy.causes import Cause, Check, Evidence, Finding, Reference, Rung, Settings, Undone, all_causes
+from samepolicy.causes import Cause, Evidence, Finding, Reference, Rung, Settings, Undone, all_causes
 from samepolicy.causes.base import SideWord
 from samepolicy.diagnose.columns import evidences, of
+from samepolicy.diagnose.findings import searched, self_proved, structural
 from samepolicy.diagnose.ledger import Ledger, ledger
 from samepolicy.diagnose.measured import Measured
-from samepolicy.diagnose.search import Found, Member, Search, finite
+from samepolicy.diagnose.search import Found, Member, Search
 from samepolicy.errors import SamePolicyError
 from samepolicy.floor import Progress
 from samepolicy.floor.gap import Gap, measure
@@ -105,7 +106,7 @@ class Naming:
             self.unchecked |= found.unchecked
         for member in found.members:
             if member.cause.name not in self._names:
-                self.findings.append(_undone(found, member, self._whose(evidence, member)))
+                self.findings.append(searched(found, member, self._whose(evidence, member.undone)))
         if not found.members and found.judge.above(Settings()):
             self._sized(evidence)
 
@@ -117,7 +118,7 @@ class Naming:
             if check.status != "proved":
                 continue
             if cause.name not in self._names:
-                self.findings.append(_structural(cause, check, evidence))
+                self.findings.append(structural(cause, check, evidence))
             if check.settings != Settings():
                 undone = Undone(settings=check.settings, parameters=check.parameters, side=check.side)
                 members.append(Member(cause=cause, undone=undone))
@@ -128,7 +129,7 @@ class Naming:
         for cause in (c for c in self.causes if c.proof == "size"):
             undone = self._first(cause, evidence)
             if undone is not None:
-                self.findings.append(_plain(cause, undone, self._whose(evidence, Member(cause=cause, undone=undone))))
+                self.findings.append(self_proved(cause, undone, self._whose(evidence, undone)))
                 return
 
     def _hidden(self) -> None:
@@ -145,7 +146,7 @@ class Naming:
         for cause in (c for c in self.causes if c.proof == "surprisal"):
             undone = self._first(cause, evidence)
             if undone is not None:
-                self.findings.append(_plain(cause, undone, undone.side))
+                self.findings.append(self_proved(cause, undone, undone.side))
 
     def _first(self, cause: Cause, evidence: Evidence) -> Undone | None:
         """The first way of a cause that proves itself."""
@@ -155,10 +156,10 @@ class Naming:
             self.unchecked[cause.name] = str(error).rstrip(".")
             return None
 
-    def _whose(self, evidence: Evidence, member: Member) -> SideWord:
+    def _whose(self, evidence: Evidence, undone: Undone) -> SideWord:
         """Whose fault it is."""
-        if member.undone.side != "unknown":
-            return member.undone.side
+        if undone.side != "unknown":
+            return undone.side
         if evidence.mode in ("rollout", "trainer"):
             return evidence.side
         if evidence.mode == "declared":
@@ -216,99 +217,6 @@ def _effect(found: Found) -> np.ndarray:
     evidence = found.judge.evidence
     moved = evidence.predicted(found.settings) - evidence.base
     return np.asarray(-moved if evidence.mode == "rollout" else moved)
-
-
-def _undone(found: Found, member: Member, side: SideWord) -> Finding:
-    """A cause that undoing shows."""
-    cause, undone = member.cause, member.undone
-    share, name = found.explained, cause.name
-    moved = found.judge.moved(undone.settings)
-    alternatives = found.alternatives.get(name, ())
-    return Finding(
-        cause=name,
-        rung=cause.rung.value,
-        parameters=dict(undone.parameters),
-        explained=share and finite(share.value),
-        low=share and finite(share.low),
-        high=share and finite(share.high),
-        nats=finite(_mean(moved) or 0.0),
-        side=side,
-        proof="undone",
-        evidence=_sentence(found, member),
-        fix=cause.parts.get("How to fix", ""),
-        alternatives=alternatives,
-        separate=cause.separate if alternatives else "",
-        token=_farthest(moved, found.judge.evidence),
-    )
-
-
-def _sentence(found: Found, member: Member) -> str:
-    """What a finding rests on."""
-    name = member.cause.name
-    again, slope = found.reopened.get(name), found.slopes.get(name, float("nan"))
-    start, end = found.judge.ratio(Settings()), found.judge.ratio(found.settings)
-    several = " together with the others" if len(found.members) > 1 else ""
-    floor = "the floor²" if found.judge.evidence.measured else "an assumed floor²"
-    parts = [member.undone.sentence or "undone"]
-    parts.append(f"undoing it{several} takes the gap from {start.value:.3g} to {end.value:.2g} times {floor}")
-    if again is not None and len(found.members) > 1:
-        parts.append(f"without it {again.value:.0%} of the gap opens again")
-    if np.isfinite(slope):
-        parts.append(f"slope {slope:.2f}")
-    return "; ".join(parts)
-
-
-def _structural(cause: Cause, check: Check, evidence: Evidence) -> Finding:
-    """A cause that arrays prove."""
-    moved = np.full(len(evidence.recorded), np.nan)
-    if check.settings != Settings():
-        difference = np.abs(evidence.rescore(check.settings) - evidence.base)
-        moved = np.where(evidence.comparable & np.isfinite(difference), difference, np.nan)
-    return Finding(
-        cause=cause.name,
-        rung=cause.rung.value,
-        parameters=dict(check.parameters),
-        explained=None,
-        low=None,
-        high=None,
-        nats=_mean(moved),
-        side=check.side,
-        proof="structural",
-        evidence=check.sentence,
-        fix=cause.parts.get("How to fix", ""),
-        token=_farthest(moved, evidence),
-    )
-
-
-def _mean(moved: np.ndarray) -> float | None:
-    """How far tokens are moved on average, nats; None where nothing is known to be."""
-    known = moved[np.isfinite(moved)]
-    return finite(float(known.mean())) if len(known) else None
-
-
-def _farthest(moved: np.ndarray, evidence: Evidence) -> tuple[int, int] | None:
-    """The token that is moved most, response and position; None where none is, or the two sides have other ids."""
-    if "trainer_response_ids" in evidence.run or not np.nan_to_num(moved).any():
-        return None
-    token = int(np.nanargmax(moved))
-    return int(evidence.row[token]), int(evidence.position[token])
-
-
-def _plain(cause: Cause, undone: Undone, side: SideWord) -> Finding:
-    """A cause that proves itself."""
-    return Finding(
-        cause=cause.name,
-        rung=cause.rung.value,
-        parameters=dict(undone.parameters),
-        explained=None,
-        low=None,
-        high=None,
-        nats=None,
-        side=side,
-        proof=cause.proof,
-        evidence=undone.sentence,
-        fix=cause.parts.get("How to fix", ""),
-    )
 
 
 def _deviant(run: Run) -> SideWord:
