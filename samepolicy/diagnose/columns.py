@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from samepolicy.causes import Evidence, Reference
-from samepolicy.causes.evidence import Mode
+from samepolicy.causes.target import Mode
 from samepolicy.diagnose.measured import Measured
 from samepolicy.floor import assumed, column
 from samepolicy.records.align import align_all
