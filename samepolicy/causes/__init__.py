@@ -2,8 +2,9 @@
 
 from samepolicy.causes.base import Cause, Check, Finding, Proof, Rung, Undone, all_causes, cause
 from samepolicy.causes.evidence import Evidence
-from samepolicy.causes.reference import Reference, Unavailable
+from samepolicy.causes.reference import Reference
 from samepolicy.causes.settings import ArrayStep, Ids, IdStep, Settings
+from samepolicy.causes.unavailable import Unavailable
 
 __all__ = [
     "ArrayStep",

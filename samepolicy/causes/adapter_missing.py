@@ -9,8 +9,8 @@ from samepolicy.causes.base import Cause, Rung, Undone
 from samepolicy.causes.evidence import Evidence
 from samepolicy.causes.making import toy_run
 from samepolicy.causes.model import changeable, changed_toy
-from samepolicy.causes.reference import Unavailable
 from samepolicy.causes.settings import Settings
+from samepolicy.causes.unavailable import Unavailable
 from samepolicy.engines.change import Change
 from samepolicy.records.run import Run
 

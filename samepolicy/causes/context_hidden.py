@@ -11,8 +11,9 @@ from samepolicy.arrays import Ragged, offsets_of
 from samepolicy.causes.base import Cause, Rung, Undone
 from samepolicy.causes.evidence import Evidence
 from samepolicy.causes.making import toy_run
-from samepolicy.causes.reference import Reference, Unavailable
+from samepolicy.causes.reference import Reference
 from samepolicy.causes.settings import Ids, IdStep, Settings
+from samepolicy.causes.unavailable import Unavailable
 from samepolicy.engines.layout import Layout
 from samepolicy.records.run import Run
 

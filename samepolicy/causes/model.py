@@ -1,7 +1,7 @@
 """What causes ask of the reference's model, and toys whose model is another than they declare."""
 
 from samepolicy.causes.evidence import Evidence
-from samepolicy.causes.reference import Unavailable
+from samepolicy.causes.unavailable import Unavailable
 from samepolicy.engines.base import Engine
 from samepolicy.engines.change import UNCHANGED, Change, Changeable
 from samepolicy.engines.layout import PLAIN, Layout

@@ -1,19 +1,19 @@
-"""Scoring under any settings, each thing once: models, body states and columns are kept while they are of use."""
+"""Scoring under any settings, each thing once: columns and answers are kept, and networks while they are of use."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple, TypeAlias
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from jaxtyping import Float, Int
 
+from samepolicy.causes.networks import Body, Model, Networks
 from samepolicy.causes.settings import DECLARED, Ids, Settings
+from samepolicy.causes.unavailable import Unavailable
 from samepolicy.engines.base import Engine
-from samepolicy.engines.change import UNCHANGED, Change
-from samepolicy.engines.layout import PLAIN
+from samepolicy.engines.change import UNCHANGED
 from samepolicy.engines.sampling import most_likely
 from samepolicy.engines.states import Shaping, States
-from samepolicy.errors import EngineError
 from samepolicy.records.declared import DTYPES, dtype_of, samplings
 from samepolicy.records.run import Run
 from samepolicy.records.side import Sampling
@@ -22,42 +22,6 @@ SideName: TypeAlias = Literal["rollout", "trainer"]
 
 ANSWERS = 64
 """Columns of a few tokens that are kept."""
-
-HELD = 400_000_000
-"""Bytes of hidden states that are kept at most, apart from those of the declared model."""
-
-
-class Unavailable(EngineError):  # noqa: N818 - no fault of anyone
-    """Something that an undo needs is not there; the message says what it would take. Caught by the search."""
-
-
-class Clash(Unavailable):
-    """Something that is known already speaks against trying this."""
-
-
-class Model(NamedTuple):
-    """Which network: arithmetic, rounding of its weights, and what is changed."""
-
-    dtype: str
-    weights_dtype: str
-    change: Change
-
-
-@dataclass
-class Body:
-    """Body states under one setting, for the rows scored so far.
-
-    Attributes:
-        parts: rows and their states.
-        ids: the ids of each part.
-    """
-
-    parts: list[tuple[Ids, States]] = field(default_factory=list)
-
-    def lacking(self, rows: np.ndarray) -> np.ndarray:
-        """Those of the rows that have no states yet."""
-        done = np.concatenate([np.zeros(0, np.int64), *(ids.rows for ids, _ in self.parts)])
-        return np.setdiff1d(rows, done)
 
 
 class Reference:
@@ -79,12 +43,11 @@ class Reference:
         tell: Callable[[str], Any] | None = None,
     ) -> None:
         """Score nothing yet."""
-        self.run, self.engine, self._rollout, self._tell = run, engine, rollout, tell
+        self.run, self.engine, self._rollout = run, engine, rollout
+        self._networks = Networks(run, engine, tell=tell)
         self._samplings = samplings(run)
         self._checkpoints = tuple(checkpoints)
         self._answers: dict[tuple[Any, ...], np.ndarray] = {}
-        self._models: dict[Model, Engine] = {}
-        self._bodies: dict[tuple[Model, Settings], Body] = {}
         self._columns: dict[tuple[Any, ...], np.ndarray] = {}
         self._done: dict[tuple[Any, ...], np.ndarray] = {}
         self._keepers: list[States] = []
@@ -263,21 +226,7 @@ class Reference:
 
     def _body(self, side: SideName, settings: Settings, rows: np.ndarray) -> Body:
         """Body states for at least these rows."""
-        model = self._model(side, settings)
-        layout = settings.layout or PLAIN
-        key = (model, Settings(layout=layout, ids=settings.ids))
-        body = self._bodies.setdefault(key, Body())
-        lacking = body.lacking(rows)
-        if len(lacking):
-            packs = np.unique(lacking // layout.packed)[:, None] * layout.packed + np.arange(layout.packed)
-            chosen = packs[packs < len(self.run)]  # whole ones, that is
-            engine = self._engine(model)
-            ids = self._ids(settings, chosen)
-            if self._tell:
-                self._tell(_told(settings))
-            body.parts.append((ids, engine.states(ids.prompts, ids.responses, layout=layout.of(chosen))))
-            self._release(key)
-        return body
+        return self._networks.body(self._model(side, settings), settings, rows, lambda some: self._ids(settings, some))
 
     def _ids(self, settings: Settings, rows: np.ndarray) -> Ids:
         """The ids under the settings' steps."""
@@ -291,43 +240,3 @@ class Reference:
         """Which network the settings mean."""
         weights = settings.weights_dtype or (settings.dtype or self.dtype(side))
         return Model(settings.dtype or "float32", weights, settings.change or UNCHANGED)
-
-    def _engine(self, model: Model) -> Engine:
-        """The network, made once; beside an unchanged one only the last is kept."""
-        if self.engine is None:
-            raise Unavailable("the trainer's model: diagnose(run, trainer=…), or --trainer on the command line")
-        missing = [n for n in ("prompt_ids", "response_ids") if n not in self.run]
-        if missing:
-            raise Unavailable(f"the run's {' and '.join(missing)}, to score again")
-        if model not in self._models:
-            self._models = {m: e for m, e in self._models.items() if m.change == UNCHANGED and m.dtype == "float32"}
-            held = (*self._models, model)  # states hold on to their model
-            self._bodies = {key: body for key, body in self._bodies.items() if key[0] in held}
-            extra = {} if model.change == UNCHANGED else {"change": model.change}
-            made = self.engine.variant(dtype=model.dtype, weights_dtype=model.weights_dtype, **extra)
-            if not made.capabilities.states:
-                raise Unavailable("a trainer engine that can score under other settings, such as hf:PATH")
-            self._models[model] = made
-        return self._models[model]
-
-    def _release(self, newest: tuple[Model, Settings]) -> None:
-        """Let go of the oldest states of changed bodies once there are too many tokens of them."""
-        plain = Settings(layout=PLAIN)
-        others = [k for k in self._bodies if k != newest and (k[1] != plain or k[0].change != UNCHANGED)]
-        held = sum(_size(self._bodies[k]) for k in others)
-        for key in others:
-            if held <= HELD:
-                return
-            held -= _size(self._bodies.pop(key))
-
-
-def _size(body: Body) -> int:
-    """About how many bytes a body's states take."""
-    return sum(len(states.responses.values) * min(states.vocabulary, 4096) * 4 for _, states in body.parts)
-
-
-def _told(settings: Settings) -> str:
-    """What is being scored, in a word or two."""
-    kinds: Mapping[str, Any] = {"other weights": settings.change, "other ids": settings.ids, "layout": settings.layout}
-    told = [name for name, value in kinds.items() if value]
-    return f"scoring again ({', '.join(told) or 'as declared'})"

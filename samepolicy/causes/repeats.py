@@ -4,7 +4,7 @@ import numpy as np
 
 from samepolicy.causes.base import cause
 from samepolicy.causes.evidence import Evidence
-from samepolicy.causes.reference import Unavailable
+from samepolicy.causes.unavailable import Unavailable
 from samepolicy.records.self_checks import rms
 
 MOST = 0.5

@@ -12,9 +12,10 @@ from samepolicy.causes.base import POSSIBLE, Cause, Check, Rung, Undone
 from samepolicy.causes.evidence import Evidence
 from samepolicy.causes.making import toy, toy_run
 from samepolicy.causes.recorded import edits, replaced, undoing
-from samepolicy.causes.reference import Reference, Unavailable
+from samepolicy.causes.reference import Reference
 from samepolicy.causes.settings import Ids, IdStep, Settings
 from samepolicy.causes.text import WAYS, How, Text
+from samepolicy.causes.unavailable import Unavailable
 from samepolicy.records.run import Run
 from samepolicy.records.side import Sampling
 

@@ -9,7 +9,7 @@ from samepolicy.causes.base import POSSIBLE, Cause, Check, Rung, Undone
 from samepolicy.causes.evidence import Evidence
 from samepolicy.causes.inside import parts_at
 from samepolicy.causes.making import toy, toy_run
-from samepolicy.causes.reference import Unavailable
+from samepolicy.causes.unavailable import Unavailable
 from samepolicy.floor.gap import CAP
 from samepolicy.records.run import Run
 

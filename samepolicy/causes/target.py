@@ -11,8 +11,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from samepolicy.causes import trial
-from samepolicy.causes.reference import Clash, Reference, SideName, Unavailable
+from samepolicy.causes.reference import Reference, SideName
 from samepolicy.causes.settings import DECLARED, Settings
+from samepolicy.causes.unavailable import Clash, Unavailable
 from samepolicy.floor.gap import CAP
 from samepolicy.records.align import align_all
 from samepolicy.records.lineup import kind_of

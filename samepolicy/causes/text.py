@@ -5,7 +5,8 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from samepolicy.causes.reference import Reference, Unavailable
+from samepolicy.causes.reference import Reference
+from samepolicy.causes.unavailable import Unavailable
 from samepolicy.engines.base import Engine
 
 How: TypeAlias = Literal["alone", "with its prompt", "cleaned", "stripped", "special tokens as text"]

@@ -12,7 +12,7 @@ import numpy as np
 from samepolicy.causes import Cause, Evidence, Settings, Undone
 from samepolicy.causes.base import alike
 from samepolicy.causes.evidence import simplest
-from samepolicy.causes.reference import Clash
+from samepolicy.causes.unavailable import Clash
 from samepolicy.diagnose.judging import Estimate, Judge
 from samepolicy.errors import SamePolicyError
 
