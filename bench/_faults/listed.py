@@ -186,7 +186,7 @@ def _positions() -> Iterator[Fault]:
             cause="rope",
             severity=f"{theta:g}",
             trainer={"model": models.config(rope_theta=theta)},
-            expected={"rope_theta": theta},
+            expected={"rope_parameters.rope_theta": theta},
         )
     for factor in (1.5, 2.0, 4.0):
         scaling = {"rope_type": "linear", "factor": factor}
@@ -195,6 +195,7 @@ def _positions() -> Iterator[Fault]:
             cause="rope",
             severity=f"{factor}",
             trainer={"model": models.config(rope_scaling=scaling)},
+            expected={"rope_parameters.factor": factor},
         )
     for eps in (1e-4, 1e-3, 1e-2):
         yield Fault(

@@ -1,7 +1,7 @@
 """One side computes positions or scales from other config fields."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.random import Generator
@@ -13,6 +13,9 @@ from samepolicy.causes.model import changeable, changed_toy
 from samepolicy.causes.settings import Settings
 from samepolicy.engines.change import Change
 from samepolicy.records.run import Run
+
+Fields: TypeAlias = tuple[tuple[str, Any], ...]
+"""Fields of a config with their values, as `Change.config` takes them."""
 
 FAMILIES: Mapping[str, tuple[float, ...]] = {
     "rope_theta": (10_000.0, 100_000.0, 150_000.0, 500_000.0, 1_000_000.0, 5_000_000.0, 8_000_000.0, 10_000_000.0),
@@ -36,6 +39,26 @@ FACTORS: Mapping[str, tuple[float, ...]] = {
     "norm_eps": (0.1, 10.0),
 }
 """Multiples of a field's own value that are tried besides, for slips in the exponent."""
+
+
+SCALINGS: Sequence[Mapping[str, Any]] = (
+    *({"rope_type": "linear", "factor": factor} for factor in (2.0, 4.0, 8.0)),
+    *({"rope_type": "yarn", "factor": factor} for factor in (2.0, 4.0)),
+    {
+        "rope_type": "llama3",
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    },
+)
+"""Scalings that one side may have where the config has none."""
+
+FITTED = ("rope_theta", "rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_eps", "factor")
+"""Fields whose value is fitted where one that was tried comes near."""
+
+NEAR, WITHIN = 0.2, 4.0
+"""A value comes near if it takes this share of the error; the right one is within this factor of it."""
 
 
 class Rope(Cause):
@@ -64,17 +87,21 @@ class Rope(Cause):
     def undo(self, evidence: Evidence) -> Iterator[Undone]:
         """The best value of each field: the other side's, those of model families, multiples of its own."""
         own = changeable(evidence, "config fields that act on positions (an hf engine as the trainer)").config
-        candidates = [*_declared(evidence, own), *(pair for name in own for pair in _values(name, own[name]))]
+        candidates = [
+            *_declared(evidence, own),
+            *(pair for name in own for pair in _values(name, own[name])),
+            *_scalings(own),
+        ]
         if not candidates:
             return
         best = evidence.best(Settings(change=Change(config=fields)) for fields in dict.fromkeys(candidates))
         assert best.change is not None
-        fields = dict(best.change.config)
-        told = " and ".join(f"{name} {value:g}" for name, value in fields.items())
-        usual = " and ".join(f"{own[name]:g}" for name in fields)
+        fields = dict(_fitted(evidence, best.change.config))
+        told = " and ".join(f"{name} {_plain(value)}" for name, value in fields.items())
+        usual = " and ".join(_plain(own.get(name, "none")) for name in fields)
         yield Undone(
-            settings=best,
-            parameters={**fields, **{f"config_{name}": own[name] for name in fields}},
+            settings=Settings(change=Change(config=tuple(fields.items()))),
+            parameters={**fields, **{f"config_{name}": own[name] for name in fields if name in own}},
             sentence=f"with {told} in place of {usual} the reference gives what was recorded{_shape(evidence)}",
         )
 
@@ -84,7 +111,39 @@ class Rope(Cause):
         return toy_run(rng, rollout=base)
 
 
-def _declared(evidence: Evidence, own: Mapping[str, Any]) -> Iterator[tuple[tuple[str, Any], ...]]:
+def _scalings(own: Mapping[str, Any]) -> Iterator[Fields]:
+    """A scaling more where the config has none, and none where it has one."""
+    theta = next((name for name in own if name.endswith(".rope_theta")), None)
+    if theta is None:
+        return
+    before = theta.removesuffix("rope_theta")
+    if f"{before}factor" in own:
+        yield ((f"{before}rope_type", "default"),)
+    else:
+        yield from (tuple((f"{before}{name}", value) for name, value in scaling.items()) for scaling in SCALINGS)
+
+
+def _fitted(evidence: Evidence, fields: Fields) -> Fields:
+    """The fields with their one free value fitted, where they come near and leave more than rounding."""
+    *others, (name, value) = sorted(fields, key=lambda pair: pair[0].endswith(FITTED))
+    tried = Settings(change=Change(config=fields))
+    noise = float(evidence.floor[evidence.probe].mean())
+    if not name.endswith(FITTED) or evidence.gain(tried) < NEAR or evidence.error(tried) <= noise:
+        return fields
+
+    def make(one: float) -> Settings:
+        return Settings(change=Change(config=(*others, (name, one))))
+
+    found = evidence.fit(make, value / WITHIN, value * WITHIN, grid=5)
+    return (*others, (name, found)) if evidence.error(make(found)) < evidence.error(tried) else fields
+
+
+def _plain(value: Any) -> str:
+    """A field's value in a few characters."""
+    return f"{value:g}" if isinstance(value, int | float) else str(value)
+
+
+def _declared(evidence: Evidence, own: Mapping[str, Any]) -> Iterator[Fields]:
     """What the sides declare in `extra["config"]` where it differs from the reference, each alone and all at once."""
     for side in (evidence.run.rollout, evidence.run.trainer):
         told = side.extra.get("config", {})
@@ -94,7 +153,7 @@ def _declared(evidence: Evidence, own: Mapping[str, Any]) -> Iterator[tuple[tupl
             yield tuple(other)
 
 
-def _values(name: str, value: float) -> Iterator[tuple[tuple[str, float], ...]]:
+def _values(name: str, value: float) -> Iterator[Fields]:
     """Values of one field that are worth trying."""
     last = name.rpartition(".")[2]
     found = [*FAMILIES.get(last, ()), *(float(f"{factor * value:.6g}") for factor in FACTORS.get(last, ()))]

@@ -91,6 +91,7 @@ class Search:
         self._seen: dict[str, Member] = {}
         self._beside: dict[Settings, list[tuple[float, Member]]] = {}
         self._hopeless: set[str] = set()
+        self._again: set[str] | None = None  # after the first start: dear causes that are worth trying again
 
     def run(self, proved: Sequence[Member] = ()) -> Found:
         """Search.
@@ -119,6 +120,7 @@ class Search:
             return
         tried = self._candidates(proved)
         yield [tried[0][1]] if tried and tried[0][0] >= GAIN else []
+        self._again = {member.cause.name for gain, member in tried if gain >= GAIN / 2}
         for gain, member in tried[1:STARTS]:
             if gain >= GAIN / 2:
                 yield [member]
@@ -163,7 +165,7 @@ class Search:
         tried: list[tuple[float, Member]] = []
         cost = 0
         for cause in self.causes:
-            if cause.name in taken:
+            if cause.name in taken or (self._again is not None and cause.cost > 1 and cause.name not in self._again):
                 continue
             left = (1 - max((g for g, _ in tried), default=0.0)) * before
             if cause.cost > cost and left <= self._noise and evidence.mode != "pair":

@@ -29,6 +29,10 @@ FIELDS = (
 """Fields of a config that act on positions and scales; those of `rope_parameters` are taken besides."""
 
 
+SCALING = ("rope_type", "factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
+"""Entries of `rope_parameters` that a scaling brings along where there was none."""
+
+
 def changed(model: Any, change: Change, other: Any = None) -> Any:
     """Apply a change to a model; the model may be used up.
 
@@ -100,7 +104,7 @@ def _set(config: Any, path: Sequence[str], value: Any) -> None:
     *outer, last = path
     for part in outer:
         config = config[part] if isinstance(config, dict) else getattr(config, part, None)
-    known = last in config if isinstance(config, dict) else hasattr(config, last)
+    known = last in config or last in SCALING if isinstance(config, dict) else hasattr(config, last)
     if not known:
         raise InputError(f"The model's config has no field {'.'.join(path)}; look at its config.json.")
     if isinstance(config, dict):
