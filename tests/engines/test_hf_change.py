@@ -1,0 +1,133 @@
+"""Models that are another than they declare, against transformers' own model made so from the start."""
+
+import copy
+
+import numpy as np
+import pytest
+
+from samepolicy.arrays import Ragged
+from samepolicy.engines.base import engine
+from samepolicy.engines.change import Change
+from samepolicy.engines.layout import Layout
+from samepolicy.engines.states import Shaping
+from samepolicy.engines.weight_formats import rounded
+from samepolicy.errors import InputError
+from samepolicy.records.side import Sampling
+
+pytestmark = pytest.mark.full
+
+LINEAR = {"rope_type": "linear", "factor": 2.0}
+YARN = {"rope_type": "yarn", "factor": 4.0}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
+}
+
+
+@pytest.fixture(scope="module")
+def network(tiny):
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(tiny("llama")).eval()
+
+
+def changed(tiny, change: Change):
+    return engine(f"hf:{tiny('llama')}", dtype="float32", device="cpu").variant(
+        dtype="float32", weights_dtype="float32", change=change
+    )
+
+
+def plain(network, prompts: Ragged, responses: Ragged) -> list[np.ndarray]:
+    """Log-probs by one forward a sequence."""
+    import torch
+
+    found = []
+    for prompt, response in zip(prompts, responses, strict=True):
+        ids = torch.tensor(np.concatenate([prompt, response]))[None]
+        with torch.no_grad():
+            logp = network(input_ids=ids).logits[0].log_softmax(-1)
+        found.append(logp[len(prompt) - 1 : -1].gather(-1, ids[0, len(prompt) :, None])[:, 0].numpy())
+    return found
+
+
+def same(tiny, ids, change: Change, other) -> None:
+    found = changed(tiny, change).score(*ids).logp
+    np.testing.assert_allclose(found.values, np.concatenate(plain(other, *ids)), atol=1e-5)
+
+
+@pytest.mark.parametrize("scaling", [LINEAR, YARN, LLAMA3])
+def test_a_scaling_that_the_config_does_not_have(tiny, network, ragged_ids, scaling: dict):
+    config = copy.deepcopy(network.config)
+    config.rope_parameters = {**config.rope_parameters, **scaling}
+    other = type(network)(config).eval()
+    other.load_state_dict(network.state_dict())
+    fields = tuple((f"rope_parameters.{name}", value) for name, value in scaling.items())
+    same(tiny, ragged_ids, Change(config=fields), other)
+    apart = np.abs(np.concatenate(plain(other, *ragged_ids)) - np.concatenate(plain(network, *ragged_ids)))
+    assert apart.max() > 0.01
+
+
+def test_an_epsilon_and_a_base(tiny, network, ragged_ids):
+    config = copy.deepcopy(network.config)
+    config.rms_norm_eps, config.rope_parameters["rope_theta"] = 0.05, 500.0
+    other = type(network)(config).eval()
+    other.load_state_dict(network.state_dict())
+    change = Change(config=(("rms_norm_eps", 0.05), ("rope_parameters.rope_theta", 500.0)))
+    same(tiny, ragged_ids, change, other)
+
+
+@pytest.mark.parametrize("form", ["int8", "int4_g32", "fp8_tensor"])
+def test_weights_of_linear_layers_are_rounded_and_the_head_is_not(tiny, network, ragged_ids, form: str):
+    import torch
+
+    other = copy.deepcopy(network)
+    with torch.no_grad():
+        for name, weight in other.named_parameters():
+            if "proj" in name:
+                weight.copy_(rounded(weight, form))
+    same(tiny, ragged_ids, Change(quantise=form), other)
+
+
+def test_what_a_model_does_not_have_is_refused(tiny):
+    with pytest.raises(InputError, match="no field rope_parameters.twist"):
+        changed(tiny, Change(config=(("rope_parameters.twist", 2.0),)))
+    with pytest.raises(InputError, match="'int3' is not known"):
+        changed(tiny, Change(quantise="int3"))
+    with pytest.raises(InputError, match="another architecture"):
+        changed(tiny, Change(weights=tiny("gpt2")))
+
+
+@pytest.mark.parametrize("pads", ["hidden", "seen", "removed"])
+def test_each_sequence_has_padding_of_its_own(tiny, ragged_ids, pads: str):
+    """Against one forward a sequence, with ids, mask and positions written out."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    network = AutoModelForCausalLM.from_pretrained(tiny("llama")).eval()
+    prompts, responses = ragged_ids
+    pad_to = tuple(int(n) + 2 * i for i, n in enumerate(prompts.lengths))
+    layout = Layout(pad_to=pad_to, pads=pads, pad_right=True, pad_id=3)
+    model = engine(f"hf:{tiny('llama')}", dtype="float32", device="cpu")
+    states = model.states(prompts, responses, layout=layout)
+    found = states.logp(Shaping(sampling=Sampling()), np.arange(len(responses.values)))
+    expected = []
+    for prompt, response, to in zip(prompts, responses, pad_to, strict=True):
+        some = to - len(prompt)
+        ids = np.concatenate([prompt, [3] * (0 if pads == "removed" else some), response]).astype(np.int64)
+        mask = np.ones(len(ids), dtype=np.int64)
+        positions = np.arange(len(ids))
+        if pads == "hidden":
+            mask[len(prompt) : to] = 0
+        if pads == "removed":
+            positions[len(prompt) :] += some
+        given = {"input_ids": ids, "attention_mask": mask, "position_ids": positions}
+        with torch.no_grad():
+            logp = network(**{k: torch.tensor(v)[None] for k, v in given.items()}).logits[0].log_softmax(-1)
+        begin = len(ids) - len(response)
+        expected.append(logp[begin - 1 : -1].gather(-1, torch.tensor(ids[begin:])[:, None])[:, 0].numpy())
+    np.testing.assert_allclose(found, np.concatenate(expected), atol=1e-5)
+    with pytest.raises(InputError, match="pads 2 sequences, but there are 5"):
+        model.states(prompts, responses, layout=Layout(pad_to=(3, 4)))
