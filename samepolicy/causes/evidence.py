@@ -90,6 +90,10 @@ class Evidence(Target):
         before = self.error()
         return 1 - self.error(settings) / before if before > 0 else 0.0
 
+    def nearer(self, settings: Settings) -> bool:
+        """Whether a first look at a few tokens finds these settings nearer to what was recorded than what is known."""
+        return self._glanced(settings) < self._glanced(DECLARED)
+
     def best(self, candidates: Iterable[Settings]) -> Settings:
         """Of some settings, simplest first, the one that predicts the probe best; none is the neutral one."""
         first = [(self._glanced(one) if one.cost >= FORWARD else self.error(one), one) for one in candidates]

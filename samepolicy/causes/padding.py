@@ -58,15 +58,15 @@ class Padding(Cause):
         run, pad_id = evidence.run, _pad_id(evidence.run)
         most = np.inf if limit is None else limit - int(run.lengths.max(initial=0))
         fixed = [n for n in _lengths(run) if n <= most]
-        lengths: list[int | tuple[int, ...]] = [*fixed, *_micro_batches(run["prompt_ids"].lengths)]
+        lengths: list[int | tuple[int, ...]] = [*_micro_batches(run["prompt_ids"].lengths), *fixed]
         ways = [
-            Layout(pad_to=to, pads=pads, pad_right=right, pad_id=pad_id)
-            for to in lengths
+            [Settings(layout=Layout(pad_to=to, pads=pads, pad_right=right, pad_id=pad_id)) for to in lengths]
             for pads in PADS
             for right in (False, True)
             if right or pads != "removed"  # on the left, as good as hidden
         ]
-        best = evidence.best(Settings(layout=layout) for layout in ways)
+        near = [way for way in ways if any(evidence.nearer(settings) for settings in (*way[:1], *way[-1:]))]
+        best = evidence.best(settings for way in near for settings in way)
         if best.layout is not None:
             yield _padded(evidence, best.layout)
         late = evidence.best(Settings(layout=Layout(position_offset=offset)) for offset in OFFSETS)

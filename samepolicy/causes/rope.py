@@ -57,8 +57,9 @@ SCALINGS: Sequence[Mapping[str, Any]] = (
 FITTED = ("rope_theta", "rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_eps", "factor")
 """Fields whose value is fitted where one that was tried comes near."""
 
-NEAR, WITHIN = 0.2, 4.0
-"""A value comes near if it takes this share of the error; the right one is within this factor of it."""
+NEAR, WITHIN, STEP = 0.2, 4.0, 1.05
+"""A value comes near if it takes this share of the error; the right one is within this factor of it, and is this one
+where a step to either side is no better."""
 
 
 class Rope(Cause):
@@ -85,13 +86,14 @@ class Rope(Cause):
     separate = "print rope_parameters and the norm's epsilon of both loaded models"
 
     def undo(self, evidence: Evidence) -> Iterator[Undone]:
-        """The best value of each field: the other side's, those of model families, multiples of its own."""
+        """The best value of a field: the other side's, those of model families, multiples of its own.
+
+        Of each way to go from its own value, a first step is tried, and the others where that comes nearer.
+        """
         own = changeable(evidence, "config fields that act on positions (an hf engine as the trainer)").config
-        candidates = [
-            *_declared(evidence, own),
-            *(pair for name in own for pair in _values(name, own[name])),
-            *_scalings(own),
-        ]
+        candidates = [*_declared(evidence, own)]
+        for way in (*(way for name in own for way in _values(name, own[name])), *_scalings(own)):
+            candidates += way if evidence.nearer(Settings(change=Change(config=way[0]))) else []
         if not candidates:
             return
         best = evidence.best(Settings(change=Change(config=fields)) for fields in dict.fromkeys(candidates))
@@ -111,29 +113,32 @@ class Rope(Cause):
         return toy_run(rng, rollout=base)
 
 
-def _scalings(own: Mapping[str, Any]) -> Iterator[Fields]:
-    """A scaling more where the config has none, and none where it has one."""
+def _scalings(own: Mapping[str, Any]) -> Iterator[list[Fields]]:
+    """Scalings more where the config has none, mild ones first, and none where it has one."""
     theta = next((name for name in own if name.endswith(".rope_theta")), None)
     if theta is None:
         return
     before = theta.removesuffix("rope_theta")
     if f"{before}factor" in own:
-        yield ((f"{before}rope_type", "default"),)
-    else:
-        yield from (tuple((f"{before}{name}", value) for name, value in scaling.items()) for scaling in SCALINGS)
+        yield [((f"{before}rope_type", "default"),)]
+        return
+    for kind in dict.fromkeys(scaling["rope_type"] for scaling in SCALINGS):
+        alike = (scaling for scaling in SCALINGS if scaling["rope_type"] == kind)
+        yield [tuple((f"{before}{name}", value) for name, value in scaling.items()) for scaling in alike]
 
 
 def _fitted(evidence: Evidence, fields: Fields) -> Fields:
-    """The fields with their one free value fitted, where they come near and leave more than rounding."""
+    """The fields with their one free value fitted, where they come near and a step to one side comes nearer."""
     *others, (name, value) = sorted(fields, key=lambda pair: pair[0].endswith(FITTED))
     tried = Settings(change=Change(config=fields))
-    noise = float(evidence.floor[evidence.probe].mean())
-    if not name.endswith(FITTED) or evidence.gain(tried) < NEAR or evidence.error(tried) <= noise:
+    if not name.endswith(FITTED) or evidence.gain(tried) < NEAR:
         return fields
 
     def make(one: float) -> Settings:
         return Settings(change=Change(config=(*others, (name, one))))
 
+    if evidence.best([tried, make(value / STEP), make(value * STEP)]) == tried:
+        return fields
     found = evidence.fit(make, value / WITHIN, value * WITHIN, grid=5)
     return (*others, (name, found)) if evidence.error(make(found)) < evidence.error(tried) else fields
 
@@ -153,11 +158,14 @@ def _declared(evidence: Evidence, own: Mapping[str, Any]) -> Iterator[Fields]:
             yield tuple(other)
 
 
-def _values(name: str, value: float) -> Iterator[Fields]:
-    """Values of one field that are worth trying."""
+def _values(name: str, value: float) -> Iterator[list[Fields]]:
+    """Values of one field that are worth trying: those below its own and those above, nearest first."""
     last = name.rpartition(".")[2]
-    found = [*FAMILIES.get(last, ()), *(float(f"{factor * value:.6g}") for factor in FACTORS.get(last, ()))]
-    yield from (((name, one),) for one in found if abs(one - value) > 1e-4 * abs(value))
+    found = {*FAMILIES.get(last, ()), *(float(f"{factor * value:.6g}") for factor in FACTORS.get(last, ()))}
+    others = sorted((one for one in found if abs(one - value) > 1e-4 * abs(value)), key=lambda one: abs(one - value))
+    for way in ([one for one in others if one < value], [one for one in others if one > value]):
+        if way:
+            yield [((name, one),) for one in way]
 
 
 def _shape(evidence: Evidence) -> str:

@@ -37,6 +37,9 @@ EXPLAINED, SURELY = 0.85, 0.7
 REOPENS = 0.1
 """A member stays if leaving it out opens this share of the gap again."""
 
+ENOUGH = 1 - REOPENS / 2
+"""Where a set explains so much, no other cause could stay beside it."""
+
 SLOPE = (0.8, 1.2)
 """Where the slope of a member lies."""
 
@@ -140,6 +143,8 @@ class Search:
             return False
         if self.evidence.within(together(members)) >= BULK:
             return True
+        if self.judge.explained(together(members)).value >= ENOUGH:
+            return True  # what is left is less than a further cause would have to open again
         return self._error(members) <= self._noise and self.judge.ratio(together(members)).value <= self.judge.limit
 
     @property
