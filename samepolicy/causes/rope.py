@@ -88,12 +88,13 @@ class Rope(Cause):
     def undo(self, evidence: Evidence) -> Iterator[Undone]:
         """The best value of a field: the other side's, those of model families, multiples of its own.
 
-        Of each way to go from its own value, a first step is tried, and the others where that comes nearer.
+        Of each way to go from its own value, a few steps are tried, and all of them where one comes nearer.
         """
         own = changeable(evidence, "config fields that act on positions (an hf engine as the trainer)").config
         candidates = [*_declared(evidence, own)]
         for way in (*(way for name in own for way in _values(name, own[name])), *_scalings(own)):
-            candidates += way if evidence.nearer(Settings(change=Change(config=way[0]))) else []
+            looks = dict.fromkeys((way[0], way[len(way) // 2], way[-1]))
+            candidates += way if any(evidence.nearer(Settings(change=Change(config=one))) for one in looks) else []
         if not candidates:
             return
         best = evidence.best(Settings(change=Change(config=fields)) for fields in dict.fromkeys(candidates))
