@@ -46,7 +46,9 @@ def publish(
 
 
 def markdown(rows: Sequence[dict[str, Any]]) -> str:
-    """Rows as a Markdown table."""
+    """Rows as a Markdown table; a dash where there are none."""
+    if not rows:
+        return "–"
     lines = ["| " + " | ".join(rows[0]) + " |", "|" + " --- |" * len(rows[0])]
     return "\n".join([*lines, *("| " + " | ".join(str(v) for v in row.values()) + " |" for row in rows)])
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from scipy.stats import binomtest
 
+from _faults.bench import TOKENS
 from _faults.cases import cases
 from _publish import publish
 from samepolicy.causes.base import alike, all_causes
