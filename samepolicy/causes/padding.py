@@ -56,9 +56,8 @@ class Padding(Cause):
         """The padded lengths that predict best, left and right, seen or hidden; then positions that begin late."""
         limit = changeable(evidence, "an engine that can pad (an hf engine as the trainer)").limit
         run, pad_id = evidence.run, _pad_id(evidence.run)
-        most = np.inf if limit is None else limit - int(run.lengths.max(initial=0))
-        fixed = [n for n in _lengths(run) if n <= most]
-        lengths: list[int | tuple[int, ...]] = [*_micro_batches(run["prompt_ids"].lengths), *fixed]
+        tried: list[int | tuple[int, ...]] = [*_micro_batches(run["prompt_ids"].lengths), *_lengths(run)]
+        lengths = [to for to in tried if limit is None or (np.asarray(to) + run.lengths).max() <= limit]
         ways = [
             [Settings(layout=Layout(pad_to=to, pads=pads, pad_right=right, pad_id=pad_id)) for to in lengths]
             for pads in PADS

@@ -41,18 +41,14 @@ FACTORS: Mapping[str, tuple[float, ...]] = {
 """Multiples of a field's own value that are tried besides, for slips in the exponent."""
 
 
-SCALINGS: Sequence[Mapping[str, Any]] = (
-    *({"rope_type": "linear", "factor": factor} for factor in (2.0, 4.0, 8.0)),
-    *({"rope_type": "yarn", "factor": factor} for factor in (2.0, 4.0)),
-    {
-        "rope_type": "llama3",
-        "factor": 8.0,
-        "low_freq_factor": 1.0,
-        "high_freq_factor": 4.0,
-        "original_max_position_embeddings": 8192,
-    },
+LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+
+SCALINGS: Sequence[Sequence[Mapping[str, Any]]] = (
+    [{"rope_type": "linear", "factor": factor} for factor in (2.0, 4.0, 8.0)],
+    [{"rope_type": "yarn", "factor": factor} for factor in (2.0, 4.0)],
+    [{"rope_type": "llama3", "factor": 8.0, **LLAMA3}],
 )
-"""Scalings that one side may have where the config has none."""
+"""Scalings that one side may have where the config has none, by kind, mild ones first."""
 
 FITTED = ("rope_theta", "rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_eps", "factor")
 """Fields whose value is fitted where one that was tried comes near."""
@@ -123,16 +119,15 @@ def _scalings(own: Mapping[str, Any]) -> Iterator[list[Fields]]:
     if f"{before}factor" in own:
         yield [((f"{before}rope_type", "default"),)]
         return
-    for kind in dict.fromkeys(scaling["rope_type"] for scaling in SCALINGS):
-        alike = (scaling for scaling in SCALINGS if scaling["rope_type"] == kind)
-        yield [tuple((f"{before}{name}", value) for name, value in scaling.items()) for scaling in alike]
+    for way in SCALINGS:
+        yield [tuple((f"{before}{name}", value) for name, value in scaling.items()) for scaling in way]
 
 
 def _fitted(evidence: Evidence, fields: Fields) -> Fields:
     """The fields with their one free value fitted, where they come near and a step to one side comes nearer."""
-    *others, (name, value) = sorted(fields, key=lambda pair: pair[0].endswith(FITTED))
+    *others, (name, value) = sorted(fields, key=_free)
     tried = Settings(change=Change(config=fields))
-    if not name.endswith(FITTED) or evidence.gain(tried) < NEAR:
+    if not _free((name, value)) or evidence.gain(tried) < NEAR:
         return fields
 
     def make(one: float) -> Settings:
@@ -142,6 +137,12 @@ def _fitted(evidence: Evidence, fields: Fields) -> Fields:
         return fields
     found = evidence.fit(make, value / WITHIN, value * WITHIN, grid=5)
     return (*others, (name, found)) if evidence.error(make(found)) < evidence.error(tried) else fields
+
+
+def _free(field: tuple[str, Any]) -> bool:
+    """Whether a field's value can be fitted."""
+    name, value = field
+    return name.rpartition(".")[2] in FITTED and value > 0
 
 
 def _plain(value: Any) -> str:
