@@ -173,10 +173,10 @@ class Finding:
     cause: str
     rung: str
     parameters: Mapping[str, Any]
-    explained: float | None
-    low: float | None
-    high: float | None
-    nats: float | None
+    explained: float | None = None
+    low: float | None = None
+    high: float | None = None
+    nats: float | None = None
     side: SideWord
     proof: Proof
     evidence: str

@@ -167,20 +167,22 @@ class Evidence(Target):
         whole[self.head_tokens] = predicted
         for step in self.known.arrays:
             whole = step.apply(whole, self.reference)
-        found = np.abs(self.recorded - np.where(np.isfinite(whole), whole, self.base))[self.probe]
-        capped = np.minimum(np.where(np.isnan(found), FAR, found), FAR)
-        return _mean(np.where(np.isin(self.probe, self.void()), np.nan, capped))
+        return _mean(self._apart(np.where(np.isfinite(whole), whole, self.base)[self.probe], self.probe, DECLARED))
 
     def _glanced(self, settings: Settings) -> float:
         """Mean absolute error at the glance."""
         return _mean(self._errors(settings, self.glance))
 
     def _errors(self, settings: Settings, tokens: np.ndarray) -> np.ndarray:
-        """Absolute error of a prediction at some tokens of the probe, nats, at most `FAR`; NaN at void ones."""
+        """Absolute error of settings at some tokens of the probe, nats, at most `FAR`; NaN at void ones."""
         predicted = self._probed(self._with(settings), tokens)
         missing = ~np.isfinite(predicted)
         if missing.any():
             predicted = np.where(missing, self._probed(self.known, tokens), predicted)
+        return self._apart(predicted, tokens, settings)
+
+    def _apart(self, predicted: np.ndarray, tokens: np.ndarray, settings: Settings) -> np.ndarray:
+        """Absolute error of what settings predict at some tokens, nats, at most `FAR`; NaN at void ones."""
         with np.errstate(invalid="ignore"):
             found = np.abs(self.recorded[tokens] - predicted)
         capped = np.where(np.isnan(found), FAR, np.minimum(found, FAR))

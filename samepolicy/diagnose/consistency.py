@@ -11,10 +11,10 @@ from samepolicy.diagnose.judge import explained, score_trainer
 from samepolicy.diagnose.result import Diagnosis
 from samepolicy.engines.base import Engine, Message
 from samepolicy.errors import EngineError, InputError
-from samepolicy.floor import Progress, add_evidence, column
+from samepolicy.floor import Progress, add_evidence
 from samepolicy.floor.evidence import Owner
 from samepolicy.records.run import Run
-from samepolicy.records.self_checks import distance
+from samepolicy.records.self_checks import self_check
 from samepolicy.records.side import Sampling
 from samepolicy.semantics import noted
 
@@ -75,7 +75,7 @@ def check(
     tell("trainer", 0, 1)
     run = noted(score_trainer(run, trainer, trainer_sampling or sampling), trainer=trainer)
     tell("trainer", 1, 1)
-    run = replace(run, info={**run.info, "self_checks": _self_checks(run, rollout, trainer, tell)})
+    run = _self_checked(run, rollout, trainer, tell)
     owner: Owner = "trainer" if trainer.capabilities.variants else "rollout"
     reference = trainer if owner == "trainer" else rollout
     if not reference.capabilities.variants:
@@ -134,26 +134,26 @@ def _rendered(trainer: Engine, prompts: Sequence[Prompt], ids: Ragged) -> dict[s
     return {"prompts_rendered": {"prompts": len(prompts), "different": different, "example": example}}
 
 
-def _self_checks(run: Run, rollout: Engine, trainer: Engine, tell: Callable[[str, int, int], Any]) -> dict[str, Any]:
+def _self_checked(run: Run, rollout: Engine, trainer: Engine, tell: Callable[[str, int, int], Any]) -> Run:
     """Each engine against itself: the trainer at another batch shape, the rollout's decode against its own prefill."""
     tell("self-checks", 0, 2)
-    found = {"trainer_alone": _alone(run, trainer)}
+    run = self_check(run, "trainer_alone", **_alone(run, trainer))
     tell("self-checks", 1, 2)
     if rollout.capabilities.score:
         sampling = run.rollout.sampling or Sampling()
         prefill = rollout.score(run["prompt_ids"], run["response_ids"], sampling=sampling).logp
-        found["rollout_prefill"] = distance(column(run, "rollout_logp"), prefill.values)
+        run = self_check(run, "rollout_prefill", first=run["rollout_logp"], second=prefill)
     tell("self-checks", 2, 2)
-    return found
+    return run
 
 
-def _alone(run: Run, trainer: Engine) -> dict[str, Any]:
-    """The trainer's scores of some sequences one by one, against those in the batch."""
+def _alone(run: Run, trainer: Engine) -> dict[str, Ragged]:
+    """The trainer's scores of some sequences in the batch, and one by one."""
     rows = np.linspace(0, len(run) - 1, min(ALONE, len(run)), dtype=np.int64)
     few, sampling = run.select(rows), run.trainer.sampling or Sampling()
     parts = [few.select([i]) for i in range(len(few))]
     alone = [trainer.score(part["prompt_ids"], part["response_ids"], sampling=sampling).logp for part in parts]
-    return distance(column(few, "trainer_logp"), Ragged.concat(alone).values)
+    return {"first": few["trainer_logp"], "second": Ragged.concat(alone)}
 
 
 def _silent(what: str, done: int, total: int) -> None:

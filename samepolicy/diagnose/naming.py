@@ -11,15 +11,12 @@ from samepolicy.diagnose.columns import evidences, of
 from samepolicy.diagnose.findings import searched, self_proved, structural
 from samepolicy.diagnose.ledger import Ledger, ledger
 from samepolicy.diagnose.measured import Measured
-from samepolicy.diagnose.search import Found, Member, Search
+from samepolicy.diagnose.search import ENOUGH, Found, Member, Search
 from samepolicy.errors import SamePolicyError
 from samepolicy.floor import Progress
 from samepolicy.floor.gap import Gap, measure
 from samepolicy.records.declared import effective
 from samepolicy.records.run import Run
-
-ENOUGH = 0.95
-"""Where so much of a gap is explained, causes that could not be tried are not needed."""
 
 
 @dataclass(frozen=True, kw_only=True)

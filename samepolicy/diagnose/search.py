@@ -38,7 +38,7 @@ REOPENS = 0.1
 """A member stays if leaving it out opens this share of the gap again."""
 
 ENOUGH = 1 - REOPENS / 2
-"""Where a set explains so much, no other cause could stay beside it."""
+"""Where a set explains so much, no other cause could stay beside it, and one that could not be tried is not needed."""
 
 SLOPE = (0.8, 1.2)
 """Where the slope of a member lies."""

@@ -103,17 +103,13 @@ def plans(prompts: Ragged, responses: Ragged, layout: Layout = PLAIN) -> Iterato
         raise InputError(f"The layout pads {len(pad_to)} sequences, but there are {len(responses)}.")
     for start in range(0, len(responses), layout.packed):
         group = range(start, min(start + layout.packed, len(responses)))
-        parts = [
-            _single(prompts[i], responses[i], int(responses.offsets[i]), replace(layout, pad_to=pad_to[i]))
-            for i in group
-        ]
+        parts = [_single(prompts[i], responses[i], int(responses.offsets[i]), layout, pad_to=pad_to[i]) for i in group]
         yield _packed(parts, layout)
 
 
-def _single(prompt: np.ndarray, response: np.ndarray, first: int, layout: Layout) -> Plan:
+def _single(prompt: np.ndarray, response: np.ndarray, first: int, layout: Layout, *, pad_to: int) -> Plan:
     """One sequence by itself."""
-    assert isinstance(layout.pad_to, int)
-    pads = max(layout.pad_to - len(prompt), 0)
+    pads = max(pad_to - len(prompt), 0)
     padding = np.full(pads, layout.pad_id)
     parts = (prompt, padding) if layout.pad_right else (padding, prompt)
     ids = np.concatenate([*parts, response]).astype(np.int64)

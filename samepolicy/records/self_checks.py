@@ -47,18 +47,8 @@ def self_check(run: Run, name: str, *, first: Ragged | Array, second: Ragged | A
     one, other = (_packed(values) for values in (first, second))
     if one.shape != other.shape:
         raise ShapeError(f"Both scorings must be of the same tokens, but they hold {one.size} and {other.size}.")
-    checks = {**run.info.get("self_checks", {}), name: distance(one, other)}
+    checks = {**run.info.get("self_checks", {}), name: _distance(one, other)}
     return replace(run, info={**run.info, "self_checks": checks})
-
-
-def distance(first: np.ndarray, second: np.ndarray) -> dict[str, Any]:
-    """Mean abs and rms difference of two scorings, nats; None where no token is finite."""
-    difference = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
-    difference = difference[np.isfinite(difference)]
-    if not len(difference):
-        return {"tokens": 0, "mean_abs": None, "rms": None}
-    sizes = {"mean_abs": float(np.abs(difference).mean()), "rms": float(np.sqrt(np.mean(difference**2)))}
-    return {"tokens": len(difference), **sizes}
 
 
 def rms(run: Run, name: str) -> float | None:
@@ -66,6 +56,16 @@ def rms(run: Run, name: str) -> float | None:
     found = run.info.get("self_checks", {}).get(name)
     value = found.get("rms") if isinstance(found, Mapping) else None
     return None if value is None else float(value)
+
+
+def _distance(first: np.ndarray, second: np.ndarray) -> dict[str, Any]:
+    """Mean abs and rms difference of two scorings, nats; None where no token is finite."""
+    difference = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
+    difference = difference[np.isfinite(difference)]
+    if not len(difference):
+        return {"tokens": 0, "mean_abs": None, "rms": None}
+    sizes = {"mean_abs": float(np.abs(difference).mean()), "rms": float(np.sqrt(np.mean(difference**2)))}
+    return {"tokens": len(difference), **sizes}
 
 
 def _packed(values: Ragged | Array) -> np.ndarray:
