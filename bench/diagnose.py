@@ -23,7 +23,7 @@ KEYS = (
     "norm epsilon 0.001 + trainer's temperature 1.5",
     "noise 0.2",
 )
-EVIDENCE = ("_reference_logp", "_rounded_logp", "_reference_entropy")
+EVIDENCE = ("_reference_logp", "_rounded_logp")
 
 
 def main() -> None:

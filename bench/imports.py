@@ -25,7 +25,7 @@ def loaded() -> list[str]:
 def main() -> None:
     """Run and publish."""
     packages = ("numpy", "samepolicy", "torch")
-    found = {p: [] for p in packages}
+    found: dict[str, list[float]] = {p: [] for p in packages}
     for _ in range(REPEATS):
         for package in packages:
             found[package].append(seconds(package))

@@ -3,6 +3,7 @@
 import os
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -24,7 +25,9 @@ def naive(data: dict[str, torch.Tensor], folder: Path, step: int, *, save: bool)
     """verl's aggregates, an `.item()` per cell, and a save that training waits for."""
     mask = data["mask"].long()
     names = {"old_log_probs": data["trainer"], "rollout_log_probs": data["rollout"]}
-    found = calculate_debug_metrics(DataProto.from_dict(tensors=names | {"response_mask": mask, "responses": mask}))
+    found: dict[str, float] = calculate_debug_metrics(
+        DataProto.from_dict(tensors=names | {"response_mask": mask, "responses": mask})
+    )
     diff = (data["rollout"].exp() - data["trainer"].exp()).abs() * mask
     for s in range(8):
         for p in range(10):
@@ -34,6 +37,11 @@ def naive(data: dict[str, torch.Tensor], folder: Path, step: int, *, save: bool)
         np.save(folder / f"prob_diff_step_{step}.npy", diff.numpy())
         np.save(folder / f"prob_mask_step_{step}.npy", data["mask"].numpy())
     return found
+
+
+def _step(monitor: Monitor, data: dict[str, torch.Tensor], step: int) -> None:
+    """The same by a monitor."""
+    monitor(step=step, **data)
 
 
 def seconds(call: Callable[[int], Any], between: Callable[[], Any]) -> float:
@@ -54,13 +62,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         for what, save in (("metrics and grid", False), ("the same, npy and records", True)):
-            slow = seconds(lambda step, save=save: naive(data, folder, step, save=save), lambda: None)
+            slow = seconds(partial(naive, data, folder, save=save), lambda: None)
             told = what.removesuffix(" and records")
             rows.append({"call": f"naive: verl's, {told}", "median ms": round(1000 * slow)})
             for names in ("verl", "samepolicy"):
-                kept = {"save_dir": folder / f"run-{names}", "npy_dir": folder / f"npy-{names}"} if save else {}
+                folders = {"save_dir": f"run-{names}", "npy_dir": f"npy-{names}"} if save else {}
+                kept: dict[str, Any] = {kind: folder / where for kind, where in folders.items()}
                 with Monitor(names=names, **kept) as monitor:
-                    spent = seconds(lambda step, m=monitor: m(step=step, **data), monitor.flush)
+                    spent = seconds(partial(_step, monitor, data), monitor.flush)
                 rows.append({"call": f'Monitor(names="{names}"), {what}', "median ms": round(1000 * spent)})
     title = (
         f"One step on [{ROWS}, {TIME}] float32 with {int(data['mask'].sum()):,} valid tokens, {os.cpu_count()} cores: "

@@ -1,6 +1,7 @@
 """What a recorded token costs on disk: a run folder beside verl's pair of npy files with the same content."""
 
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from time import process_time
 from typing import Any
@@ -12,7 +13,7 @@ from _publish import publish
 from samepolicy.records.formats import verl_npy
 
 ROWS, TIME = 256, 8192
-LENGTHS = {
+LENGTHS: dict[str, Callable[[np.random.Generator], np.ndarray]] = {
     "all of full length": lambda _: np.full(ROWS, TIME),
     "even between 28 % and 100 %": lambda rng: rng.integers(2_300, TIME + 1, ROWS),
     "long tail, median 1,500": lambda rng: np.clip(rng.lognormal(np.log(1_500), 0.8, ROWS), 1, TIME).astype(int),

@@ -23,7 +23,7 @@ def batch() -> sp.Run:
     rng = np.random.default_rng(0)
     shape = (ROWS, TIME)
     rollout = -rng.exponential(0.8, shape)
-    columns = {
+    columns: dict[str, Any] = {
         "response_ids": rng.integers(0, 49_152, shape),
         "rollout_logp": rollout.astype(np.float32),
         "trainer_logp": np.minimum(rollout + 0.05 * rng.standard_t(4, shape), 0).astype(np.float32),

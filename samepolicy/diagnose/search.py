@@ -4,6 +4,7 @@ Forward by mean absolute error on the probe, refitting what was found before; th
 half of the prompts. A set is named if it explains enough, and a member stays if the gap opens again without it.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -19,14 +20,14 @@ from samepolicy.errors import SamePolicyError
 MOST = 4
 """Causes of one side at most."""
 
-GAIN = 0.05
-"""A cause is looked at further if it takes this share of the mean absolute error."""
+FAIR = 0.5
+"""A cause is looked at further if it takes this part of what the largest of all that are still missing would take."""
 
 WORSE = 1.5
 """A cause whose best way makes the error this many times larger at first is not tried beside others."""
 
 STARTS = 4
-"""Causes that a set may begin with."""
+"""Causes that a set may begin with; but for the first, each must look like half of the gap."""
 
 BULK = 0.96
 """Where this share of the tokens is within rounding, the rest is no second cause."""
@@ -122,17 +123,17 @@ class Search:
             yield []
             return
         tried = self._candidates(proved)
-        yield [tried[0][1]] if tried and tried[0][0] >= GAIN else []
-        self._again = {member.cause.name for gain, member in tried if gain >= GAIN / 2}
+        yield [tried[0][1]] if tried and tried[0][0] >= least(MOST) else []
+        self._again = {member.cause.name for gain, member in tried if gain >= least(MOST) / 2}
         for gain, member in tried[1:STARTS]:
-            if gain >= GAIN / 2:
+            if gain >= least(2):
                 yield [member]
 
     def _forward(self, members: list[Member]) -> list[Member]:
         """Add what helps most until nothing does."""
         while len(members) < MOST and not self._done(members):
             tried = self._candidates(members)
-            if not tried or tried[0][0] < GAIN:
+            if not tried or tried[0][0] < least(MOST - len(members)):
                 break
             members = self._refitted([*members, tried[0][1]])
         return members
@@ -266,6 +267,18 @@ class Search:
             if alike(name, mine) or (close and self.judge.tied(together(members), settings)):
                 found.append(name)
         return tuple(found)
+
+
+def least(missing: int) -> float:
+    """The share of the mean absolute error that a cause must take for it and the other missing ones to explain all.
+
+    Of n causes that add up like noise, the largest takes 1 - sqrt(1 - 1 / n) at least; `FAIR` of that is asked for, and
+    no more of the last one, which leaves rounding.
+
+    >>> [round(least(missing), 3) for missing in (4, 3, 2, 1)]
+    [0.067, 0.092, 0.146, 0.146]
+    """
+    return FAIR * (1 - math.sqrt(1 - 1 / max(missing, 2)))
 
 
 def together(members: Sequence[Member]) -> Settings:
