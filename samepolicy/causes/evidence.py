@@ -104,22 +104,28 @@ class Evidence(Target):
     def fit(self, make: Callable[[float], Settings], low: float, high: float, *, grid: int = 9) -> float:
         """The parameter between two bounds (above 0) that predicts the probe best, by mean absolute error.
 
-        A grid in equal ratios, then a bounded search around its best point, sharper where that helps at all; a round
-        number nearby is preferred where it is as good.
+        A grid in equal ratios at the glance, then a bounded search around its best point; where that helps at all, one
+        on the whole probe, and a sharper one. A round number nearby is preferred where it is as good.
         """
         from scipy.optimize import minimize_scalar
+
+        def rough(value: float) -> float:
+            return self._glanced(make(float(value)))
 
         def loss(value: float) -> float:
             return self.error(make(float(value)))
 
+        def least(of: Callable[[float], float], bounds: tuple[float, float], sharp: float) -> float:
+            return float(minimize_scalar(of, bounds=bounds, method="bounded", options={"xatol": sharp * bounds[0]}).x)
+
         values = np.geomspace(low, high, grid)
-        at = int(np.argmin([loss(v) for v in values]))
+        at = int(np.argmin([rough(v) for v in values]))
         bounds = float(values[max(at - 1, 0)]), float(values[min(at + 1, grid - 1)])
-        found = float(minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 3e-3 * bounds[0]}).x)
+        found = least(rough, bounds, 3e-3)
         if loss(found) > HELPS * self.error():
             return found
-        near = 0.99 * found, 1.01 * found
-        sharp = float(minimize_scalar(loss, bounds=near, method="bounded", options={"xatol": 1e-6 * found}).x)
+        found = min(found, least(loss, bounds, 3e-3), key=loss)
+        sharp = least(loss, (0.99 * found, 1.01 * found), 1e-6)
         return self.rounded(min(found, sharp, key=loss), loss)
 
     def rounded(self, value: float, loss: Callable[[float], float]) -> float:

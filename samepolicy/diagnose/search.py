@@ -26,6 +26,9 @@ FAIR = 0.5
 WORSE = 1.5
 """A cause whose best way makes the error this many times larger at first is not tried beside others."""
 
+MAINLY = 0.5
+"""A cause that arrays alone show is taken first if it takes this share of the mean absolute error."""
+
 STARTS = 4
 """Causes that a set may begin with; but for the first, each must look like half of the gap."""
 
@@ -93,7 +96,7 @@ class Search:
         self.judge = Judge(evidence)
         self.found = Found(judge=self.judge)
         self._seen: dict[str, Member] = {}
-        self._beside: dict[Settings, list[tuple[float, Member]]] = {}
+        self._fits: dict[tuple[str, Settings], Member | None] = {}
         self._hopeless: set[str] = set()
         self._again: set[str] | None = None  # after the first start: dear causes that are worth trying again
 
@@ -118,21 +121,31 @@ class Search:
         return self.found
 
     def _starts(self, proved: list[Member]) -> Iterator[list[Member]]:
-        """First causes, most promising first; nothing where the proved ones explain all."""
+        """First causes, most promising first; nothing where the proved ones explain all.
+
+        What arrays alone take most of is taken before anything that runs a model is tried.
+        """
         if self._done(proved):
             yield []
             return
-        tried = self._candidates(proved)
-        yield [tried[0][1]] if tried and tried[0][0] >= least(MOST) else []
-        self._again = {member.cause.name for gain, member in tried if gain >= least(MOST) / 2}
-        for gain, member in tried[1:STARTS]:
-            if gain >= least(2):
+        free = [c for c in self.causes if c.cost == 0 and self.evidence.mode != "pair"]
+        arrays = self._candidates(proved, free)[:1]
+        begun = {member.cause.name for gain, member in arrays if gain >= MAINLY}
+        if begun:
+            yield [arrays[0][1]]
+        tried = self._candidates(proved, self.causes)
+        starts = [member for i, (gain, member) in enumerate(tried[:STARTS]) if gain >= least(2 if i else MOST)]
+        if not starts and not begun:
+            yield []
+        for member in starts:
+            if member.cause.name not in begun:
                 yield [member]
+            self._again = {member.cause.name for gain, member in tried if gain >= least(MOST) / 2}
 
     def _forward(self, members: list[Member]) -> list[Member]:
         """Add what helps most until nothing does."""
         while len(members) < MOST and not self._done(members):
-            tried = self._candidates(members)
+            tried = self._candidates(members, self.causes)
             if not tried or tried[0][0] < least(MOST - len(members)):
                 break
             members = self._refitted([*members, tried[0][1]])
@@ -157,20 +170,13 @@ class Search:
         """Mean absolute error of a set on the probe."""
         return self.evidence.error(together(members))
 
-    def _candidates(self, members: list[Member]) -> list[tuple[float, Member]]:
-        """What each other cause takes away beside a set, most first; each set is asked for once."""
-        known = together(members)
-        if known not in self._beside:
-            self._beside[known] = sorted(self._tried(members), key=lambda pair: -pair[0])
-        return self._beside[known]
-
-    def _tried(self, members: list[Member]) -> list[tuple[float, Member]]:
-        """The same in the order of the ladder's costs; dear causes only while cheap ones leave a gap."""
+    def _candidates(self, members: list[Member], causes: Sequence[Cause]) -> list[tuple[float, Member]]:
+        """What each of some causes takes away beside a set, most first; dear ones only while cheap ones leave a gap."""
         evidence = self.evidence.given(together(members))
         before, taken = evidence.error(), {m.cause.name for m in members} | self._hopeless
         tried: list[tuple[float, Member]] = []
         cost = 0
-        for cause in self.causes:
+        for cause in causes:
             if cause.name in taken or (self._again is not None and cause.cost > 1 and cause.name not in self._again):
                 continue
             left = (1 - max((g for g, _ in tried), default=0.0)) * before
@@ -186,9 +192,16 @@ class Search:
                 self._hopeless.add(cause.name)
         for _, member in tried:
             self._seen.setdefault(member.cause.name, member)
-        return tried
+        return sorted(tried, key=lambda one: one[0], reverse=True)
 
     def _best(self, cause: Cause, evidence: Evidence) -> Member | None:
+        """The best way of a cause to be undone, looked for once beside what is known."""
+        key = cause.name, evidence.known
+        if key not in self._fits:
+            self._fits[key] = self._fitted(cause, evidence)
+        return self._fits[key]
+
+    def _fitted(self, cause: Cause, evidence: Evidence) -> Member | None:
         """The best way of a cause to be undone; what it lacks is noted."""
         ways: list[tuple[float, Undone]] = []
         try:

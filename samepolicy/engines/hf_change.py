@@ -65,6 +65,12 @@ def fields_of(config: Any) -> dict[str, Any]:
 
 def _swap(model: Any, other: Any, change: Change) -> None:
     """Take tensors over from another model."""
+    kind, given = model.config.model_type, other.config.model_type
+    if given != kind:
+        raise InputError(
+            f"The weights in {change.weights!r} are of another architecture: {given}, where the model is {kind}; give "
+            "checkpoints of the model that is trained."
+        )
     ours, theirs = model.state_dict(), other.state_dict()
     shapes = [{name: tuple(t.shape) for name, t in state.items()} for state in (ours, theirs)]
     if shapes[0] != shapes[1]:

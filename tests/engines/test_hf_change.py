@@ -96,8 +96,12 @@ def test_what_a_model_does_not_have_is_refused(tiny):
         changed(tiny, Change(config=(("rope_parameters.twist", 2.0),)))
     with pytest.raises(InputError, match="'int3' is not known"):
         changed(tiny, Change(quantise="int3"))
-    with pytest.raises(InputError, match="another architecture"):
-        changed(tiny, Change(weights=tiny("gpt2")))
+
+
+@pytest.mark.parametrize("family", ["gpt2", "granite"])
+def test_weights_of_another_architecture_are_refused_even_where_their_tensors_fit(tiny, family):
+    with pytest.raises(InputError, match=f"another architecture: {family}, where the model is llama"):
+        changed(tiny, Change(weights=tiny(family)))
 
 
 @pytest.mark.parametrize("pads", ["hidden", "seen", "removed"])
