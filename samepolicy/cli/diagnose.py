@@ -27,10 +27,8 @@ class CLASS(engines.EngineCommand):
 
 def command(
     run: options.RunFolder,
-    trainer: Annotated[
-        str | None, typer.Option(help="The trainer's model as kind:path; scores what the verdict and the causes lack.")
-    ] = None,
-    trainer_dtype: Annotated[str | None, typer.Option(help="The trainer's dtype, such as bfloat16.")] = None,
+    trainer: options.Trainer = None,
+    trainer_dtype: options.TrainerDtype = None,
     checkpoints: Annotated[
         list[str] | None,
         typer.Option(

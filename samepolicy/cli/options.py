@@ -20,6 +20,13 @@ RunFolder: TypeAlias = Annotated[
 ]
 Out: TypeAlias = Annotated[Path | None, typer.Option("--out", help="A new folder to write the run to.")]
 NewRun: TypeAlias = Annotated[Path, typer.Option("--out", help="A new folder to write the run to.")]
+Trainer: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--trainer", help="The trainer's model as kind:path; scores what the verdict and the causes lack."),
+]
+TrainerDtype: TypeAlias = Annotated[
+    str | None, typer.Option("--trainer-dtype", help="The trainer's dtype, such as bfloat16.")
+]
 Device: TypeAlias = Annotated[
     str | None,
     typer.Option(

@@ -42,10 +42,8 @@ def command(
     junit: Junit = None,
     tokenizer: Tokenizer = None,
     tokens: Tokens = 65_536,
-    trainer: Annotated[
-        str | None, typer.Option(help="The trainer's model as kind:path; scores what the verdict and the causes lack.")
-    ] = None,
-    trainer_dtype: Annotated[str | None, typer.Option(help="The trainer's dtype, such as bfloat16.")] = None,
+    trainer: options.Trainer = None,
+    trainer_dtype: options.TrainerDtype = None,
     device: options.Device = None,
     trust_remote_code: options.Trust = False,
     steps: choices.Steps = None,

@@ -7,34 +7,11 @@ import numpy as np
 import pytest
 
 from samepolicy.arrays import Ragged
-from samepolicy.engines.base import Engine, engine
-from samepolicy.engines.server_client import Patience
 from samepolicy.errors import EngineError, InputError
 from samepolicy.records.side import Sampling
-from tests.fake_server import KINDS, Toy, serving
+from tests.fake_server import KINDS, PROMPTS, RESPONSES, TOY, changed, connected, serving
 
 pytestmark = pytest.mark.full
-TOY = Toy()
-PROMPTS = Ragged.from_lists([TOY.engine.encode("one"), TOY.engine.encode("three four")])
-RESPONSES = Ragged.from_lists([[5, 6, 7], [40]])
-ONCE = Patience(retries=0, timeout=5)
-SECRET = "very-secret"
-
-
-def connected(url: str, **options: Any) -> Engine:
-    return engine(f"server:{url}", **{"retries": 0, "timeout": 5.0, **options})
-
-
-def changed(change: Callable[[dict[str, Any]], Any], kind: str = "vllm") -> Any:
-    """A stand-in whose answers with tokens are changed before they are sent."""
-
-    def answer(path: str, body: dict[str, Any], _: dict[str, str]) -> Any:
-        code, value = KINDS[kind](TOY, path, body)
-        if path in ("/v1/completions", "/generate", "/completion"):
-            change(value)
-        return code, value
-
-    return answer
 
 
 def first(value: dict[str, Any]) -> dict[str, Any]:

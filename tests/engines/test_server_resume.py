@@ -5,42 +5,19 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
 from typing import Any
 
 import pytest
 
-from samepolicy.arrays import Ragged
 from samepolicy.cli.main import status
-from samepolicy.engines.base import Engine, engine
-from samepolicy.engines.server_client import Client, Patience
+from samepolicy.engines.server_client import Client
 from samepolicy.errors import InputError
-from tests.fake_server import KINDS, Toy, serving
+from tests.fake_server import KINDS, ONCE, PROMPTS, RESPONSES, TOY, connected, serving
 
 pytestmark = pytest.mark.full
-TOY = Toy()
-PROMPTS = Ragged.from_lists([TOY.engine.encode("one"), TOY.engine.encode("three four")])
-RESPONSES = Ragged.from_lists([[5, 6, 7], [40]])
-ONCE = Patience(retries=0, timeout=5)
-SECRET = "very-secret"
-
-
-def connected(url: str, **options: Any) -> Engine:
-    return engine(f"server:{url}", **{"retries": 0, "timeout": 5.0, **options})
-
-
-def changed(change: Callable[[dict[str, Any]], Any], kind: str = "vllm") -> Any:
-    """A stand-in whose answers with tokens are changed before they are sent."""
-
-    def answer(path: str, body: dict[str, Any], _: dict[str, str]) -> Any:
-        code, value = KINDS[kind](TOY, path, body)
-        if path in ("/v1/completions", "/generate", "/completion"):
-            change(value)
-        return code, value
-
-    return answer
 
 
 @pytest.mark.parametrize("text", ["my notes\n", "PAR1\x00\xff", '{"asked'[:4] + "!", '{"schema": 1}\n'])
