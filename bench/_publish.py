@@ -41,7 +41,8 @@ def publish(
     page = PAGE.read_text(encoding="utf-8")
     mark = re.compile(rf"<!-- {name} -->.*<!-- /{name} -->", re.DOTALL)
     PAGE.write_text(
-        mark.sub(lambda _: section, page) if mark.search(page) else f"{page.rstrip()}\n\n## {name}\n\n{section}\n", encoding="utf-8"
+        mark.sub(lambda _: section, page) if mark.search(page) else f"{page.rstrip()}\n\n## {name}\n\n{section}\n",
+        encoding="utf-8",
     )
 
 

@@ -39,13 +39,16 @@ def unlisted() -> Iterator[Fault]:
             )
         },
         "layer left out": {f"{layer}": models.without_layer(layer) for layer in (8, 22)},
-        "softmax scale": {f"× {factor}": models.attention_scale(factor) for factor in (0.9, 1.2)},
         "activation": {"gelu": models.config(hidden_act="gelu")},
     }
     for name, some in strange.items():
         for severity, change in some.items():
             yield Fault(name=name, cause="", severity=severity, trainer={"model": change})
     yield Fault(name="soft cap", cause="", severity="15", trainer={"logits": logits.capped(15.0)})
+    for share in (0.05, 0.2):
+        yield Fault(
+            name="smoothed probabilities", cause="", severity=f"{share}", trainer={"logits": logits.smoothed(share)}
+        )
 
 
 def healthy() -> Iterator[Fault]:

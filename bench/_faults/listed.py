@@ -197,6 +197,14 @@ def _positions() -> Iterator[Fault]:
             trainer={"model": models.config(rope_scaling=scaling)},
             expected={"rope_parameters.factor": factor},
         )
+    for factor in (0.9, 1.1, 1.2):
+        yield Fault(
+            name="softmax scale",
+            cause="rope",
+            severity=f"× {factor}",
+            trainer={"model": models.attention_scale(factor)},
+            expected={"rope_parameters.attention_factor": factor**0.5},
+        )
     for eps in (1e-4, 1e-3, 1e-2):
         yield Fault(
             name="norm epsilon",

@@ -32,3 +32,8 @@ def biased(identity: int, value: float) -> Mistake:
 def capped(most: float) -> Mistake:
     """Logits bent by a tanh, as models with soft caps do."""
     return lambda logits, _: most * (logits / most).tanh()
+
+
+def smoothed(share: float) -> Mistake:
+    """Probabilities of which a share is spread evenly over all ids."""
+    return lambda logits, _: ((1 - share) * logits.softmax(-1) + share / logits.shape[-1]).log()

@@ -133,5 +133,5 @@ def _title(done: list[dict[str, Any]]) -> str:
         f"unless said: {kinds['listed'] + kinds['too small']} runs with a fault of the catalogue (of which "
         f"{kinds['too small']} move too little to tell from rounding), {kinds['stacked']} stacked pairs, "
         f"{kinds['healthy']} healthy, {kinds['unlisted']} faults on no list. Parameters: {_parameters(done)}. "
-        f"Ledger: {_ledger(done)}."
+        f"Ledger: {_ledger(done)}. Commits: {', '.join(dict.fromkeys(c['commit'] for c in done))}."
     )

@@ -43,14 +43,26 @@ FACTORS: Mapping[str, tuple[float, ...]] = {
 
 LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 
+ATTENTION = (0.95, 0.9, 0.8, 0.7), (1.05, 1.1, 1.2, 1.4)
+"""Attention factors by themselves: YaRN that stretches nothing."""
+
 SCALINGS: Sequence[Sequence[Mapping[str, Any]]] = (
     [{"rope_type": "linear", "factor": factor} for factor in (2.0, 4.0, 8.0)],
     [{"rope_type": "yarn", "factor": factor} for factor in (2.0, 4.0)],
     [{"rope_type": "llama3", "factor": 8.0, **LLAMA3}],
+    *([{"rope_type": "yarn", "factor": 1.0, "attention_factor": one} for one in way] for way in ATTENTION),
 )
 """Scalings that one side may have where the config has none, by kind, mild ones first."""
 
-FITTED = ("rope_theta", "rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_eps", "factor")
+FITTED = (
+    "rope_theta",
+    "rms_norm_eps",
+    "layer_norm_eps",
+    "layer_norm_epsilon",
+    "norm_eps",
+    "factor",
+    "attention_factor",
+)
 """Fields whose value is fitted where one that was tried comes near."""
 
 NEAR, WITHIN, STEP = 0.2, 4.0, 1.05
@@ -64,8 +76,8 @@ class Rope(Cause):
     What happens    A config field is lost between training framework and engine: transformers 5 moved rope_theta into
                     rope_parameters and older readers fall back to 10000; a scaling (YaRN, mscale, llama3 factor) or a
                     norm's epsilon is overridden or left at a default.
-    How it shows    The base: small at first, growing with position. The attention factor (mscale) and epsilon: flat
-                    from the first token on. No trend over steps.
+    How it shows    The base: small at first, growing with position. The attention factor (mscale, whose square scales
+                    what the softmax of attention sees) and epsilon: flat from the first token on. No trend over steps.
     How to confirm  Print rope_parameters (or rope_theta and rope_scaling) and the norm's epsilon of both loaded models,
                     not of the files; compare inv_freq.
     How to fix      Give both sides the same numbers. vLLM: --hf-overrides '{"rope_parameters": {…}}' (rope_theta and

@@ -28,8 +28,14 @@ FIELDS = (
 )
 """Fields of a config that act on positions and scales; those of `rope_parameters` are taken besides."""
 
-
-SCALING = ("rope_type", "factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
+SCALING = (
+    "rope_type",
+    "factor",
+    "attention_factor",
+    "low_freq_factor",
+    "high_freq_factor",
+    "original_max_position_embeddings",
+)
 """Entries of `rope_parameters` that a scaling brings along where there was none."""
 
 

@@ -70,6 +70,14 @@ def test_a_scaling_that_the_config_does_not_have(tiny, network, ragged_ids, scal
     assert apart.max() > 0.01
 
 
+def test_an_attention_factor_alone_is_another_scale_of_the_softmax(tiny, network, ragged_ids):
+    other = copy.deepcopy(network)
+    for block in other.model.layers:
+        block.self_attn.scaling *= 1.5**2
+    yarn = {"rope_type": "yarn", "factor": 1.0, "attention_factor": 1.5}
+    same(tiny, ragged_ids, Change(config=tuple((f"rope_parameters.{name}", one) for name, one in yarn.items())), other)
+
+
 def test_an_epsilon_and_a_base(tiny, network, ragged_ids):
     config = copy.deepcopy(network.config)
     config.rms_norm_eps, config.rope_parameters["rope_theta"] = 0.05, 500.0
