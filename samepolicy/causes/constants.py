@@ -147,7 +147,8 @@ def constants(evidence: Evidence) -> Iterator[Constant]:
 def _constants(evidence: Evidence, side: SideWord, column: np.ndarray, known: np.ndarray) -> Iterator[Constant]:
     """The constants of one column, the most frequent first."""
     mask = evidence.run.mask.values
-    floor = np.nan_to_num(evidence.floor, nan=float(np.nanmedian(evidence.floor)))
+    measured = evidence.floor[np.isfinite(evidence.floor)]
+    floor = np.nan_to_num(evidence.floor, nan=float(np.median(measured)) if len(measured) else 0.0)
     zero = (column == 0) & (known < np.minimum(SURE, -8 * floor))
     odd = mask & (zero | (column <= SENTINEL) | (column > 0) | np.isnan(column))
     values, counts = np.unique(column[odd], return_counts=True)

@@ -19,6 +19,9 @@ PACKS = (2, 3, 4, 5, 6, 8, 12, 16, 32)
 CLEAN = 0.5
 """First samples of a row are off by less than this share of what the others are."""
 
+AS_CLEAN = 0.1
+"""Where first samples are off by less than this share, packs are as clean as each other: a multiple always is."""
+
 TRIED = 3
 """Packs that are scored."""
 
@@ -83,7 +86,7 @@ def _sizes(evidence: Evidence) -> np.ndarray:
 
 
 def _packs(evidence: Evidence) -> list[int]:
-    """Numbers of samples per row for which first samples are clean and others are not, cleanest first."""
+    """Samples per row for which first samples are clean and others are not, cleanest first, then small packs."""
     size = _sizes(evidence)
     found = []
     for pack in (p for p in PACKS if p <= len(size)):
@@ -91,5 +94,5 @@ def _packs(evidence: Evidence) -> list[int]:
         mine, others = size[first & np.isfinite(size)], size[~first & np.isfinite(size)]
         if len(mine) and len(others):
             share = float(np.median(mine) / max(np.median(others), 1e-12))
-            found.append((share, pack))
+            found.append((max(share, AS_CLEAN), pack))
     return [pack for share, pack in sorted(found) if share < CLEAN]

@@ -66,7 +66,7 @@ class PlaceholderLogp(Cause):
             f"the {constant.side}'s log-prob is {constant.told} at {constant.count} of {counted} tokens, where it is "
             f"{known:.2g} nats otherwise{_common(evidence, constant)}"
         )
-        value = None if np.isnan(constant.value) else constant.value
+        value = constant.value if np.isfinite(constant.value) else str(constant.value)
         return Check(
             status="proved",
             sentence=sentence,

@@ -178,17 +178,17 @@ class Reference:
         """Something of a few tokens; NaN where another set of ids does not hold a token."""
         row = np.searchsorted(self.run.offsets, tokens, side="right") - 1
         body = self._body(side, settings, np.unique(row))
-        shape, out = settings.shaping(self.sampling(side)), np.zeros(0)
+        shape, out = settings.shaping(self.sampling(side)), None
         for ids, states in body.parts:
             mine = np.flatnonzero(np.isin(row, ids.rows))
             place = ids.place[self._local(ids, tokens[mine])]
             there = place >= 0
             if there.any():
                 values = read(states, shape, place[there])
-                if not len(out):
+                if out is None:
                     out = np.full((len(tokens), *values.shape[1:]), np.nan, values.dtype)
                 out[mine[there]] = values
-        return out
+        return np.full(len(tokens), np.nan) if out is None else out
 
     def _local(self, ids: Ids, tokens: np.ndarray) -> np.ndarray:
         """Index of run tokens among the tokens of some rows."""

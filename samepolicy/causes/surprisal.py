@@ -43,7 +43,8 @@ def surprisal(evidence: Evidence, sampler: Sampling | None = None) -> Surprisal:
     fine = np.isfinite(gap)
     error = clustered(gap[fine], evidence.prompt[tokens][fine])
     mean = float(gap[fine].mean()) if fine.any() else 0.0
-    return Surprisal(gap=mean, errors=mean / error if error > 0 else 0.0, outside=float(np.isneginf(drawn).mean()))
+    outside = float(np.isneginf(drawn).mean()) if len(drawn) else 0.0
+    return Surprisal(gap=mean, errors=mean / error if error > 0 else 0.0, outside=outside)
 
 
 def clustered(values: np.ndarray, owner: np.ndarray) -> float:

@@ -164,7 +164,8 @@ def _common(rows: Ragged) -> tuple[int, int]:
     least = min(len(row) for row in distinct)
     heads, tails = np.array([row[:least] for row in distinct]), np.array([row[::-1][:least] for row in distinct])
     counts = [int(np.cumprod((part == part[0]).all(axis=0)).sum()) for part in (heads, tails)]
-    return min(max(counts[0] - 1, 0), LONGEST, least - 2), min(counts[1], LONGEST, least - 1)
+    head, tail = min(counts[0] - 1, least - 2, LONGEST), min(counts[1], least - 1, LONGEST)
+    return max(head, 0), max(tail, 0)
 
 
 def _bos_or_cut(ours: np.ndarray, theirs: np.ndarray) -> bool:

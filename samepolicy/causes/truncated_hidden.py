@@ -79,7 +79,9 @@ def looks_drawn(evidence: Evidence) -> bool:
         return False
     tokens = evidence.comparable
     gap = -run["trainer_logp"].values[tokens] - run["trainer_entropy"].values[tokens]
-    return bool(np.isfinite(gap).all() and abs(gap.mean()) < UNCLEAR * clustered(gap, evidence.prompt[tokens]))
+    if not len(gap) or not np.isfinite(gap).all():
+        return False
+    return bool(abs(gap.mean()) < UNCLEAR * clustered(gap, evidence.prompt[tokens]))
 
 
 def applies(run: Run) -> bool:

@@ -72,7 +72,7 @@ def command(
     folders.refuse(out)
     skipped = Skipped() if skip_bad else None
     asked = large.Asked(run, choices.where(steps, samples, finish_reason), sample, workers, skipped, resume)
-    earlier = kept(checkpoints or (), trainer)
+    earlier = kept(checkpoints or ())
     inside = {name: _json(path) for name, path in {"weights": weights, "layers": layers}.items() if path}
     shared = {"device": device, "trust_remote_code": trust_remote_code}
     chosen = engines.choices("trainer", dtype=trainer_dtype, **shared)
@@ -81,7 +81,7 @@ def command(
     with output.progress(quiet=as_json) as tell:
         recorded, drawn = asked.load(tell)
         tell(f"loading {trainer}", 0, 1)
-        loaded = engine(trainer, **chosen) if trainer else None
+        loaded = None if trainer is None else engine(trainer, **chosen)
         judged = diagnose(recorded, trainer=loaded, checkpoints=earlier, **inside, progress=tell)
     if out is not None:
         write(judged.run, out)
@@ -107,12 +107,8 @@ def _json(path: Path) -> Any:
     return found
 
 
-def kept(given: Sequence[str], trainer: str | None) -> tuple[str, ...]:
-    """The checkpoints that are meant: a folder that holds model folders stands for those, in order of their numbers.
-
-    Raises:
-        InputError: one that is no model folder, beside an hf trainer.
-    """
+def kept(given: Sequence[str]) -> tuple[str, ...]:
+    """The checkpoints that are meant: a folder that holds model folders stands for those, in order of their numbers."""
     found: list[str] = []
     for name in given:
         inside = [folder.parent for folder in Path(name).glob("*/config.json")]
@@ -120,9 +116,6 @@ def kept(given: Sequence[str], trainer: str | None) -> tuple[str, ...]:
             found.append(name)
         else:
             found += [str(folder) for folder in sorted(inside, key=_number)]
-    for name in found:
-        if trainer and trainer.startswith("hf:") and not (Path(name) / "config.json").is_file():
-            raise InputError(f"{name!r} is no checkpoint: it holds no config.json; give folders of saved models.")
     return tuple(found)
 
 
@@ -135,11 +128,16 @@ def _number(folder: Path) -> tuple[int, str]:
 def _repeated(args: Sequence[str], switch: str) -> Iterator[str]:
     """The arguments with the switch before each word that follows it.
 
+    Raises:
+        InputError: no word follows it.
+
     >>> list(_repeated(["run", "--to", "a", "b", "--json"], "--to"))
     ['run', '--to', 'a', '--to', 'b', '--json']
     """
     inside = False
-    for word in args:
+    for word, behind in zip(args, [*args[1:], "-"], strict=True):
+        if word == switch and behind.startswith("-"):
+            raise InputError(f"{switch} names nothing; give it what it is about, or leave it out.")
         if word.startswith("-"):
             inside = word == switch
             if not inside:

@@ -111,10 +111,10 @@ def _judged(asked: large.Asked, trainer: str | None, chosen: dict[str, Any], tel
     tell(f"looking at {asked.path}", 0, 1)
     plan = asked.plan()
     if asked.sampled(plan):
-        return _streamed(asked, plan, engine(trainer, **chosen) if trainer else None, tell)
+        return _streamed(asked, plan, engine(trainer, **chosen) if trainer is not None else None, tell)
     run = asked.read(plan)
     tell("judging", 0, 1)
-    return _Judged(*data.judged(run, trainer=engine(trainer, **chosen) if trainer else None, progress=tell))
+    return _Judged(*data.judged(run, trainer=engine(trainer, **chosen) if trainer is not None else None, progress=tell))
 
 
 def _streamed(asked: large.Asked, plan: "Plan", trainer: "Engine | None", tell: output.Tell) -> _Judged:

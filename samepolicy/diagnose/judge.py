@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from os import PathLike, fspath
 from typing import Any
 
 from samepolicy import health
@@ -14,11 +15,12 @@ from samepolicy.diagnose.naming import name
 from samepolicy.diagnose.result import Diagnosis
 from samepolicy.diagnose.verdict import decide
 from samepolicy.engines.base import Engine
-from samepolicy.errors import MissingColumnError
+from samepolicy.errors import InputError, MissingColumnError
 from samepolicy.floor import Progress, add_evidence, has_evidence, ids_to_score
 from samepolicy.records.declared import dtype_of, mark_scored
 from samepolicy.records.inside import Kind, with_inside
 from samepolicy.records.run import Run
+from samepolicy.records.self_checks import self_checks
 from samepolicy.records.side import Sampling, Side
 from samepolicy.semantics import noted
 from samepolicy.summary import Summary, measure
@@ -29,7 +31,7 @@ def diagnose(
     *,
     trainer: Engine | None = None,
     rollout: Engine | None = None,
-    checkpoints: Sequence[str] = (),
+    checkpoints: Sequence[str | PathLike[str]] | None = (),
     weights: Any = None,
     layers: Any = None,
     progress: Progress = None,
@@ -57,21 +59,39 @@ def diagnose(
 
     Raises:
         MissingColumnError: an engine is given, but the run has no ids to score.
-        InputError: ids that the engine's vocabulary does not have, or a comparison that is none.
+        InputError: ids that the engine's vocabulary does not have, checkpoints that are not of its model, or a
+            comparison that is none.
         EngineError: the engine failed.
 
     >>> run = Run.from_lists(rollout_logp=[[-1.0, -0.5]], trainer_logp=[[-1.00001, -0.50002]])
     >>> diagnose(run).verdict
     'same'
     """
+    if not isinstance(run, Run):
+        raise InputError(f"A diagnosis is of a Run, and this is {type(run).__name__}; read a folder with sp.read.")
+    if isinstance(trainer, str) or isinstance(rollout, str):
+        raise InputError('An engine is wanted, not its name; make it with sp.engine("hf:PATH").')
+    earlier = _folders(checkpoints)
     comparisons: dict[Kind, Any] = {"weights": weights, "layers": layers}
     for kind, seen in comparisons.items():
         run = run if seen is None else with_inside(run, kind, seen)
     if trainer is not None:
+        for folder in earlier:
+            trainer.check_weights(folder)
         run = _scored(run, trainer, progress)
     elif "semantics" not in run.info:
         run = noted(run)
-    return explained(run, trainer, rollout=rollout, checkpoints=checkpoints, progress=progress)
+    return explained(run, trainer, rollout=rollout, checkpoints=earlier, progress=progress)
+
+
+def _folders(checkpoints: Sequence[str | PathLike[str]] | None) -> tuple[str, ...]:
+    """The checkpoints as texts, each once."""
+    if isinstance(checkpoints, str | PathLike):
+        raise InputError("checkpoints is a list of folders, oldest first; give [folder] where there is one.")
+    try:
+        return tuple(dict.fromkeys(fspath(one) for one in checkpoints or ()))
+    except TypeError as error:
+        raise InputError(f"checkpoints is a list of folders, oldest first ({error}).") from error
 
 
 def explained(
@@ -111,7 +131,7 @@ def explained(
         ladder=ladder(m, verdict, named),
         facts=m.facts,
         readings=health.judge(summary, **dtypes),
-        self_checks=dict(run.info.get("self_checks", {})),
+        self_checks=dict(self_checks(run)),
         run=run,
         findings=named.findings,
         ledger=named.ledger,

@@ -11,7 +11,7 @@ from samepolicy.diagnose.columns import evidences, of
 from samepolicy.diagnose.findings import searched, self_proved, structural
 from samepolicy.diagnose.ledger import Ledger, ledger
 from samepolicy.diagnose.measured import Measured
-from samepolicy.diagnose.search import ENOUGH, Found, Member, Search
+from samepolicy.diagnose.search import ENOUGH, EXPLAINED, SURELY, Found, Member, Search
 from samepolicy.errors import SamePolicyError
 from samepolicy.floor import Progress
 from samepolicy.floor.gap import Gap, measure
@@ -56,6 +56,9 @@ class Named:
     unchecked: tuple[Unchecked, ...] = ()
     closest: str = ""
 
+
+UNSAMPLED = ("end_token", "mask_misplaced", "stop_handling")
+"""Causes by which the mask counts tokens that nobody sampled."""
 
 NOTHING = Named()
 """Nothing was searched."""
@@ -133,11 +136,11 @@ class Naming:
         """Causes that leave log-probs alone: what was sampled tells, once the rollout's other faults are undone."""
         if not self.m.floor.complete or self.m.pairs is None or self.m.copy:
             return
-        if any(f.rung == Rung.MASK.value and f.proof == "structural" for f in self.findings):
+        if any(f.cause in UNSAMPLED and f.proof == "structural" for f in self.findings):
             return  # not all that the mask counts was sampled
         evidence = of(self.run, self.m, self.reference, "rollout")
         known = next((f for f in self.found if f.judge.evidence.mode == "rollout"), None)
-        if known is not None and (not known.members or any(m.cause.rung is Rung.SAMPLING for m in known.members)):
+        if known is not None and (known.explained is None or any(m.cause.rung is Rung.SAMPLING for m in known.members)):
             return  # what is unknown could be the sampler, and a named sampling cause is the sampler
         evidence = evidence.given(known.settings) if known else evidence
         for cause in (c for c in self.causes if c.proof == "surprisal"):
@@ -190,7 +193,9 @@ class Naming:
             return ""
         members, share = max(parts, key=lambda part: part[1].value)
         told = " with ".join(m.cause.name for m in members)
-        return f"{told} would explain {share.value:.0%} of it, which is too little to be named"
+        little = share.value < EXPLAINED or not share.low >= SURELY
+        why = "which is too little" if little else "but too few tokens show it, or not in its full size,"
+        return f"{told} would explain {share.value:.0%} of it, {why} to be named"
 
 
 def name(

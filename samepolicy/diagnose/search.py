@@ -108,17 +108,25 @@ class Search:
         """
         if self.judge.ratio(Settings()).value <= self.judge.limit:
             return self.found
-        best: tuple[list[Member], Estimate] | None = None
+        best: tuple[list[Member], Estimate] = ([], Estimate(-math.inf, math.nan, math.nan))
+        near = best  # where no member of a set stays
         for start in self._starts(list(proved)):
-            members = self._backward(self._forward([*proved, *start]), len(proved))
-            share = self.judge.explained(together(members))
-            if best is None or share.value > best[1].value:
-                best = (members, share)
-            if self._accepted(members, share):
+            grown = self._forward([*proved, *start])
+            members = self._backward(grown, len(proved))
+            best = self._better(best, members)
+            if self._accepted(*best):
                 break
-        if best is not None and best[0]:
+            near = self._better(near, grown)
+        if best[0]:
             self._settle(*best, keep=len(proved))
+        elif near[0]:
+            self.found.closest = near
         return self.found
+
+    def _better(self, one: tuple[list[Member], Estimate], members: list[Member]) -> tuple[list[Member], Estimate]:
+        """A set or another one, whichever explains more."""
+        share = self.judge.explained(together(members))
+        return (members, share) if share.value > one[1].value else one
 
     def _starts(self, proved: list[Member]) -> Iterator[list[Member]]:
         """First causes, most promising first; nothing where the proved ones explain all.

@@ -143,6 +143,15 @@ class Engine(Protocol):
         """
         raise _cannot(self, "keep its states", "use an hf engine as the trainer")
 
+    def check_weights(self, path: str) -> None:
+        """Refuse weights that a `Change` of this model cannot take, before any of them is read.
+
+        Raises:
+            InputError: they are not there, or of another model.
+            EngineError: their files are damaged.
+        """
+        del path
+
     def changeable(self) -> Changeable:
         """What a `Change` of this model can name; nothing unless the engine says more."""
         return Changeable()

@@ -219,6 +219,10 @@ class HuggingFace(Engine):
         prompts, responses = check_ids(prompts, responses, vocabulary=network.vocabulary, limit=network.limit)
         return states_of(network, prompts, responses, layout, batch_tokens=self.options.batch_tokens)
 
+    def check_weights(self, path: str) -> None:
+        """Refuse a folder whose config or files are not of this model; see `Engine.check_weights`."""
+        hf_load.check_files(path, self.model.config, trust_remote_code=self.options.trust_remote_code)
+
     def changeable(self) -> Changeable:
         """The config's positions and scales, and the names of the weights; see `Engine.changeable`."""
         return Changeable(
@@ -241,6 +245,7 @@ class HuggingFace(Engine):
         """The model that weights are taken from."""
         if path is None:
             return None
+        self.check_weights(path)
         trust = self.options.trust_remote_code
         read = hf_load.read_model
         return self._held("other", path, lambda: read(path, dtype="auto", attention=None, trust_remote_code=trust))

@@ -1,7 +1,7 @@
 """A transformers model with other weights, other config fields, or rounded weights."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -71,12 +71,6 @@ def fields_of(config: Any) -> dict[str, Any]:
 
 def _swap(model: Any, other: Any, change: Change) -> None:
     """Take tensors over from another model."""
-    kind, given = model.config.model_type, other.config.model_type
-    if given != kind:
-        raise InputError(
-            f"The weights in {change.weights!r} are of another architecture: {given}, where the model is {kind}; give "
-            "checkpoints of the model that is trained."
-        )
     ours, theirs = model.state_dict(), other.state_dict()
     shapes = [{name: tuple(t.shape) for name, t in state.items()} for state in (ours, theirs)]
     if shapes[0] != shapes[1]:
@@ -85,11 +79,25 @@ def _swap(model: Any, other: Any, change: Change) -> None:
             f"The weights in {change.weights!r} are of another architecture: {len(odd)} tensors differ in name or "
             f"shape, such as {odd[0]}; give checkpoints of the model that is trained."
         )
+    for name, other_name in _tied(ours):
+        if not bool((theirs[name] == theirs[other_name]).all()):
+            raise InputError(
+                f"In the model {name} and {other_name} are one tensor, in {change.weights!r} they are two; give "
+                "checkpoints of the model that is trained."
+            )
     taken = [n for n in ours if _matches(n, change.tensors)]
     if not taken:
         raise InputError(f"No tensor of the model is called {' or '.join(change.tensors)}; look at its state dict.")
     for name in taken:
         ours[name].copy_(theirs[name])
+
+
+def _tied(state: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Names of one tensor."""
+    first: dict[int, str] = {}
+    for name, tensor in state.items():
+        if tensor.numel() and (known := first.setdefault(tensor.data_ptr(), name)) != name:
+            yield known, name
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:

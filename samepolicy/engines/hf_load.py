@@ -16,6 +16,7 @@ from typing import Any
 from samepolicy.errors import EngineError, InputError, MissingDependencyError
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
+_SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "intermediate_size", "num_attention_heads")
 _WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth")
 
 
@@ -41,6 +42,10 @@ def read_model(path: str, *, dtype: str, attention: str | None, trust_remote_cod
 
     Returns:
         The transformers model on the CPU, in evaluation mode, without gradients.
+
+    Raises:
+        InputError: there is no model, or its files lack tensors.
+        EngineError: it cannot be loaded.
     """
     need("torch", "transformers")
     import transformers
@@ -51,16 +56,61 @@ def read_model(path: str, *, dtype: str, attention: str | None, trust_remote_cod
         need("gguf", "accelerate")
         extra["quantization_config"] = transformers.GgufConfig(dequantize=True)
     with _quiet(), _explained(path):
-        model = transformers.AutoModelForCausalLM.from_pretrained(
+        model, loaded = transformers.AutoModelForCausalLM.from_pretrained(
             where,
             dtype="float32" if "gguf_file" in extra else dtype,
             attn_implementation=attention,
             trust_remote_code=trust_remote_code,
+            output_loading_info=True,
             **extra,
+        )
+    missing = sorted(loaded["missing_keys"])
+    if missing:
+        raise InputError(
+            f"The files of {path!r} lack {len(missing)} of the model's tensors, such as {missing[0]}, which would be "
+            "random; give the whole model, with its tensors under their own names."
         )
     if "gguf_file" in extra and dtype != "auto":
         cast(model, dtype)
     return model.eval().requires_grad_(False)
+
+
+def check_files(path: str, config: Any, *, trust_remote_code: bool) -> None:
+    """Refuse weights that cannot be another version of a model, from their config and the beginnings of their files.
+
+    Args:
+        path: a folder; of a .gguf file only its beginning is looked at.
+        config: the model's own config.
+        trust_remote_code: run code that comes with the weights.
+
+    Raises:
+        InputError: there is no such folder, it holds no weights, or they are of another architecture or size.
+        EngineError: a file is damaged.
+    """
+    import transformers
+    from safetensors import safe_open
+
+    where, gguf = _source(path)
+    if gguf:
+        return
+    folder = Path(where)
+    if not folder.is_dir():
+        raise InputError(f"There is no folder {path!r}; give folders of saved models as checkpoints.")
+    with _quiet(), _explained(path):
+        other = transformers.AutoConfig.from_pretrained(where, trust_remote_code=trust_remote_code)
+    given, own = other.get_text_config(), config.get_text_config()
+    for name in ("model_type", *_SIZES):
+        theirs, ours = getattr(given, name, None), getattr(own, name, None)
+        if theirs != ours:
+            raise InputError(
+                f"The weights in {path!r} are of another architecture: {name} is {theirs}, where the model has {ours}; "
+                "give checkpoints of the model that is trained."
+            )
+    if not any(file for pattern in _WEIGHTS for file in folder.glob(pattern)):
+        raise InputError(f"{path!r} holds a config but no weights; give folders of saved models.")
+    for file in sorted(folder.glob("*.safetensors")):
+        with _explained(path), safe_open(file, "pt"):
+            pass
 
 
 def read_tokenizer(path: str, *, trust_remote_code: bool) -> Any:

@@ -173,6 +173,10 @@ class Toy(Engine):
             full[plan.tokens] = logits[plan.read] / np.float32(self.options.temperature)
         return States(prompts, responses, VOCABULARY, lambda tokens: full[tokens], np.concatenate(read))
 
+    def check_weights(self, path: str) -> None:
+        """Refuse a text that says nothing of weights; see `Engine.check_weights`."""
+        _told(self.options, path)
+
     def changeable(self) -> Changeable:
         """The base of the positions, the norm's epsilon, and the names of the weights."""
         config = {"rope_theta": Model.base, "rms_norm_eps": Model.eps}

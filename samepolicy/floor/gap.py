@@ -16,6 +16,9 @@ from samepolicy.summary import json_number
 CAP = 8.0
 """A token's difference counts up to this many floors; the share beyond it is told apart."""
 
+TAILS = 0.05
+"""Share of tokens beyond the cap up to which a gap may be rounding; of healthy runs it is 0.001 at most."""
+
 LIMIT, LIMIT_FEW, FEW = 1.5, 2.0, 12
 """G / floor² up to which a gap is rounding; the second one holds with fewer than `FEW` prompts."""
 
@@ -60,8 +63,11 @@ class Gap:
 
     @property
     def place(self) -> Place:
-        """Whether the whole interval lies above the limit, or at and below it, or neither."""
-        if self.low > self.limit:
+        """Whether the whole interval lies above the limit, or at and below it, or neither.
+
+        Where more than `TAILS` of the tokens are capped, it is above: a few large floors hide what most tokens show.
+        """
+        if self.low > self.limit or (self.tails > TAILS and not np.isnan(self.low)):
             return "above"
         return "below" if self.high <= self.limit else "unclear"
 

@@ -47,13 +47,19 @@ def self_check(run: Run, name: str, *, first: Ragged | Array, second: Ragged | A
     one, other = (_packed(values) for values in (first, second))
     if one.shape != other.shape:
         raise ShapeError(f"Both scorings must be of the same tokens, but they hold {one.size} and {other.size}.")
-    checks = {**run.info.get("self_checks", {}), name: _distance(one, other)}
+    checks = {**self_checks(run), name: _distance(one, other)}
     return replace(run, info={**run.info, "self_checks": checks})
+
+
+def self_checks(run: Run) -> Mapping[str, Any]:
+    """All that a run keeps, by name; nothing where what it keeps is no mapping."""
+    found = run.info.get("self_checks", {})
+    return found if isinstance(found, Mapping) else {}
 
 
 def rms(run: Run, name: str) -> float | None:
     """The rms distance that a run keeps under that name, nats; None where it was not measured."""
-    found = run.info.get("self_checks", {}).get(name)
+    found = self_checks(run).get(name)
     value = found.get("rms") if isinstance(found, Mapping) else None
     return None if value is None else float(value)
 
@@ -64,10 +70,15 @@ def _distance(first: np.ndarray, second: np.ndarray) -> dict[str, Any]:
     difference = difference[np.isfinite(difference)]
     if not len(difference):
         return {"tokens": 0, "mean_abs": None, "rms": None}
-    sizes = {"mean_abs": float(np.abs(difference).mean()), "rms": float(np.sqrt(np.mean(difference**2)))}
+    largest = max(float(np.abs(difference).max()), np.finfo(np.float64).tiny)  # its square may be no number
+    size = largest * float(np.sqrt(np.mean((difference / largest) ** 2)))
+    sizes = {"mean_abs": float(np.abs(difference).mean()), "rms": size}
     return {"tokens": len(difference), **sizes}
 
 
 def _packed(values: Ragged | Array) -> np.ndarray:
     """The values in one row."""
-    return to_numpy(values.values if isinstance(values, Ragged) else values).ravel()
+    try:
+        return np.asarray(to_numpy(values.values if isinstance(values, Ragged) else values), np.float64).ravel()
+    except (TypeError, ValueError) as error:
+        raise InputError(f"A scoring is a Ragged or an array of numbers, one a token ({error}).") from error

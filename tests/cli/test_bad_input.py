@@ -134,3 +134,8 @@ def test_a_model_folder_that_is_none(call: Call, tmp_path: Path):
     assert "not a model folder" in call("check", tmp_path).refusal
     (tmp_path / "model.gguf").write_bytes(b"GGUF or not")
     assert str(tmp_path / "model.gguf") in call("check", tmp_path / "model.gguf").refusal
+
+
+def test_switches_that_name_nothing(call: Call, recorded: Path):
+    assert "has no kind" in call("diagnose", recorded, "--trainer", "").refusal
+    assert "--checkpoints names nothing" in call("diagnose", recorded, "--trainer", "toy:", "--checkpoints").refusal

@@ -115,3 +115,43 @@ def test_one_text_is_no_list_of_prompts():
 def test_what_is_a_prompt():
     for prompt in ([5, 6], np.array([5, 6]), [{"role": "user", "content": "a"}]):
         assert one(prompt).run.tokens == 8
+
+
+def scored(prompts: list[list[int]], **rollout: object) -> sp.Run:
+    """A run of a toy that is scored by the toy."""
+    sampling = sp.Sampling(max_tokens=8, seed=1)
+    run = sp.engine("toy:", dtype="bfloat16", **rollout).generate(sp.Ragged.from_lists(prompts, np.int64), sampling)
+    logp = TOY.score(run["prompt_ids"], run["response_ids"], sampling=sampling).logp
+    return sp.Run({**run.columns, "trainer_logp": logp}, rollout=run.rollout, trainer=TOY.describe(sampling))
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+def test_placeholders_that_are_no_numbers_are_told_in_json(value: float):
+    run = scored([TOY.encode(text) for text in ("a b", "c", "d e f", "g h")])
+    values = run["rollout_logp"].values.copy()
+    values[::3] = value
+    found = sp.diagnose(run.with_columns(rollout_logp=run["rollout_logp"].with_values(values)), trainer=TOY)
+    assert found.findings[0].cause == "placeholder_logp"
+    assert found.findings[0].parameters["value"] == str(value)
+    said(found)
+
+
+def test_prompts_of_one_id():
+    found = sp.diagnose(scored([[95], [95, 3], [95, 4, 5], [95, 6]], stale=0.2), trainer=TOY)
+    assert found.verdict == "different"
+    said(found)
+
+
+def test_responses_that_are_encoded_otherwise_from_their_first_id_on():
+    run = scored([TOY.encode(text) for text in ("a b", "c", "d e f", "g h")], stale=0.2)
+    ids = run["response_ids"].with_values(np.arange(len(run["response_ids"].values)) % 2)
+    said(sp.diagnose(run.with_columns(response_ids=ids).without("trainer_logp"), trainer=TOY))
+
+
+def test_a_cause_that_too_few_tokens_show_is_told_and_not_named():
+    prompts = sp.Ragged.from_lists([TOY.encode(f"number {i}") for i in range(16)], np.int64)
+    hot = sp.engine("toy:", dtype="bfloat16", temperature=1.3)
+    run = hot.generate(prompts, sp.Sampling(max_tokens=1, seed=1))
+    found = sp.diagnose(run, trainer=TOY)
+    assert (found.verdict, found.findings) == ("different", ())
+    assert "too few tokens show it" in found.sentence

@@ -111,6 +111,17 @@ def test_few_prompts_have_a_wider_limit(prompts, limit):
     assert gap(limit + 1e-9, limit + 1).place == "above"
 
 
+def test_many_capped_tokens_are_no_rounding_whatever_a_few_large_floors_say():
+    d = np.full(120, 0.1)
+    floor_square = np.where(np.arange(120) % 10 == 0, 100.0, 1e-6)
+    found = measure(d, floor_square, np.repeat(np.arange(12), 10))
+    assert found.ratio < 0.01
+    assert found.tails == 0.9
+    assert found.place == "above"
+    few = measure(np.where(np.arange(120) % 30 == 1, 0.1, 0.0), floor_square, np.repeat(np.arange(12), 10))
+    assert (few.tails, few.place) == (pytest.approx(4 / 120), "below")
+
+
 def test_pairs_are_tokens_that_both_sides_gave_a_log_prob_of():
     run = Run.from_lists(
         rollout_logp=[[-1.0, np.nan, -3.0], [], [-4.0, 0.1, -6.0, -7.0]],

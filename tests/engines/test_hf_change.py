@@ -1,6 +1,9 @@
 """Models that are another than they declare, against transformers' own model made so from the start."""
 
 import copy
+import json
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +14,7 @@ from samepolicy.engines.change import Change
 from samepolicy.engines.layout import Layout
 from samepolicy.engines.states import Shaping
 from samepolicy.engines.weight_formats import rounded
-from samepolicy.errors import InputError
+from samepolicy.errors import EngineError, InputError
 from samepolicy.records.side import Sampling
 
 pytestmark = pytest.mark.full
@@ -106,9 +109,61 @@ def test_what_a_model_does_not_have_is_refused(tiny):
         changed(tiny, Change(quantise="int3"))
 
 
+@pytest.fixture
+def saved(tiny, tmp_path):
+    """A copy of a tiny model's folder, to damage."""
+    return Path(shutil.copytree(tiny("llama"), tmp_path / "saved"))
+
+
+def test_weights_of_another_size_are_refused(tiny, saved):
+    config = json.loads((saved / "config.json").read_text())
+    (saved / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 3}))
+    with pytest.raises(InputError, match="num_hidden_layers is 3, where the model has 2"):
+        engine(f"hf:{tiny('llama')}").check_weights(str(saved))
+
+
+@pytest.mark.parametrize(("keep", "said"), [(0, "could not be loaded"), (1000, "could not be loaded")])
+def test_damaged_weights_are_refused_before_they_are_read(tiny, saved, keep: int, said: str):
+    file = saved / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:keep])
+    with pytest.raises(EngineError, match=said):
+        engine(f"hf:{tiny('llama')}").check_weights(str(saved))
+
+
+def test_a_folder_without_weights_and_no_folder_are_refused(tiny, saved):
+    (saved / "model.safetensors").unlink()
+    one = engine(f"hf:{tiny('llama')}")
+    with pytest.raises(InputError, match="holds a config but no weights"):
+        one.check_weights(str(saved))
+    with pytest.raises(InputError, match="no (folder|model at) 'nowhere/model'"):
+        one.check_weights("nowhere/model")
+
+
+def test_a_model_whose_files_lack_tensors_is_refused(saved):
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(saved / "model.safetensors")
+    lost = tensors.pop("model.layers.1.mlp.down_proj.weight")
+    assert lost.numel()
+    save_file(tensors, saved / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(InputError, match=r"lack 1 of the model's tensors, such as model.layers.1.mlp.down_proj.weight"):
+        engine(f"hf:{saved}")
+
+
+def test_an_untied_head_does_not_overwrite_a_tied_embedding(network, tmp_path):
+    for name, tie in (("tied", True), ("untied", False)):
+        config = copy.deepcopy(network.config)
+        config.tie_word_embeddings = tie
+        type(network)(config).save_pretrained(tmp_path / name)
+    with pytest.raises(InputError, match="are one tensor, in .*untied' they are two"):
+        engine(f"hf:{tmp_path / 'tied'}", dtype="float32").variant(
+            dtype="float32", change=Change(weights=str(tmp_path / "untied"))
+        )
+
+
 @pytest.mark.parametrize("family", ["gpt2", "granite"])
 def test_weights_of_another_architecture_are_refused_even_where_their_tensors_fit(tiny, family):
-    with pytest.raises(InputError, match=f"another architecture: {family}, where the model is llama"):
+    with pytest.raises(InputError, match=f"another architecture: model_type is {family}, where the model has llama"):
         changed(tiny, Change(weights=tiny(family)))
 
 

@@ -33,3 +33,20 @@ def test_what_cannot_be_compared_is_refused_in_a_sentence(run: sp.Run):
 def test_a_scoring_of_nothing_has_no_distance(run: sp.Run):
     found = sp.self_check(run, "rollout_woken", first=np.full(3, np.nan), second=np.zeros(3))
     assert found.info["self_checks"]["rollout_woken"] == {"tokens": 0, "mean_abs": None, "rms": None}
+
+
+@pytest.mark.parametrize("scoring", [[[-1.0], [-1.0, -2.0]], ["a", "b"], object()], ids=["rows", "texts", "thing"])
+def test_what_is_no_scoring_is_refused(run: sp.Run, scoring):
+    with pytest.raises(sp.errors.InputError, match="a Ragged or an array of numbers"):
+        sp.self_check(run, "rollout_woken", first=scoring, second=scoring)
+
+
+def test_huge_values_have_a_finite_distance(run: sp.Run):
+    found = sp.self_check(run, "rollout_woken", first=np.array([1e200]), second=np.array([-1e200]))
+    assert found.info["self_checks"]["rollout_woken"]["rms"] == pytest.approx(2e200)
+
+
+@pytest.mark.parametrize("kept", [[1], 5, "rms", None])
+def test_what_a_run_keeps_under_that_name_may_be_anything(run: sp.Run, kept):
+    odd = sp.Run(columns=run.columns, info={"self_checks": kept})
+    assert sp.diagnose(odd.with_columns(trainer_logp=odd["rollout_logp"])).self_checks == {}
