@@ -33,7 +33,7 @@ FAMILIES: Mapping[str, tuple[float, ...]] = {
 
 FACTORS: Mapping[str, tuple[float, ...]] = {
     "rope_theta": (0.01, 0.02, 0.1, 0.5, 2.0, 10.0, 50.0, 100.0),
-    "rms_norm_eps": (0.01, 0.1, 10.0, 100.0),
+    "rms_norm_eps": (0.01, 0.1, 10.0, 100.0, 1000.0),
     "layer_norm_eps": (0.1, 10.0),
     "layer_norm_epsilon": (0.1, 10.0),
     "norm_eps": (0.1, 10.0),
