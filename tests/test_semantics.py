@@ -79,11 +79,15 @@ def test_a_temperature_that_nobody_declares_is_found(trainer: Engine, prompts: R
     assert run.info["semantics"]["found"] == {"temperature": pytest.approx(1.2, rel=0.02)}
 
 
-def test_other_weights_are_not_taken_for_a_setting(trainer: Engine, prompts: Ragged):
+def test_other_weights_are_not_taken_for_a_setting_nor_for_the_declared_one(trainer: Engine, prompts: Ragged):
     stale = engine("toy:", stale=0.3)
     found = infer(stale.generate(prompts, Sampling()), trainer=trainer)
     assert found is not None
-    assert found.status == "agrees"
+    assert found.rms_declared > 0.25
+    assert found.status == "unclear"
+    little = infer(engine("toy:", stale=0.01).generate(prompts, Sampling()), trainer=trainer)
+    assert little is not None
+    assert little.status == "agrees"
 
 
 def test_a_penalty_leaves_it_unclear(rollout: Engine, trainer: Engine, prompts: Ragged):

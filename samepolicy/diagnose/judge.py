@@ -46,7 +46,8 @@ def diagnose(
     Args:
         run: a recorded run.
         trainer: the trainer's model; scores `trainer_logp` where the run has none, and the reference columns that tell
-            how large rounding is. It also scores again under other settings, to find the cause.
+            how large rounding is. It also scores again under other settings, to find the cause. A run whose trainer
+            declares nothing takes its dtype from it.
         rollout: the engine that sampled, for causes that only it can show.
         checkpoints: earlier weights of the trainer, oldest first: model folders of its architecture.
         weights: what `samepolicy.weights.compare` said of the trainer's weights (A) and the rollout's (B).
@@ -156,7 +157,9 @@ def score_trainer(run: Run, trainer: Engine, sampling: Sampling) -> Run:
 
 
 def _scored(run: Run, trainer: Engine, progress: Progress) -> Run:
-    """Score what the run lacks."""
+    """Score what the run lacks; a trainer that declares nothing is what was given as the trainer."""
+    if run.trainer == Side() and "trainer_logp" in run:
+        run = replace(run, trainer=trainer.describe(run.rollout.sampling or Sampling()))
     if "trainer_logp" not in run:
         sampling = run.trainer.sampling or run.rollout.sampling or Sampling()
         run = score_trainer(run, trainer, sampling)

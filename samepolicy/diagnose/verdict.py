@@ -96,7 +96,10 @@ def _no_floor(m: Measured) -> Verdict:
     why = "; ".join(m.floor.missing)
     bare = [side for side in ("rollout", "trainer") if dtype_of(getattr(m.run, side)) is None]
     first = f"Declare the dtype of the {' and the '.join(bare)} with Side(dtype=…), and give" if bare else "Give"
-    todo = f"{first} the trainer's model to score with: diagnose(run, trainer=…), or --trainer on the command line."
+    ids = " and ".join(name for name in ("prompt_ids", "response_ids") if name not in m.run)
+    before = f"Record {ids} in the run. " if ids else ""
+    model = "the trainer's model to score with: diagnose(run, trainer=…), or --trainer on the command line."
+    todo = f"{before}{first} {model}"
     sentence = f"The gap is {size}, but how large rounding is here is not known: {why}."
     return Verdict(word="inconclusive", sentence=sentence, next=todo)
 

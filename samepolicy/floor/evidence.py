@@ -61,9 +61,10 @@ def ids_to_score(run: Run) -> tuple[Ragged, Ragged]:
     Raises:
         MissingColumnError: the run lacks one of them.
     """
-    for name in ("prompt_ids", "response_ids"):
-        if name not in run:
-            raise MissingColumnError(f"The run has no {name}, so it cannot be scored: record the ids that are sampled.")
+    missing = [name for name in ("prompt_ids", "response_ids") if name not in run]
+    if missing:
+        names = " and no ".join(missing)
+        raise MissingColumnError(f"The run has no {names}, so it cannot be scored: record the ids of both.")
     return run["prompt_ids"], run["response_ids"]
 
 

@@ -187,5 +187,9 @@ def _rest(found: Diagnosis) -> Iterator[RenderableType]:
         names = ", ".join(rung.name for rung in found.open_rungs)
         yield inline("Not checked", f"{names} (the ladder says what it would take)")
     if found.unchecked and found.verdict in ("different", "inconclusive"):
-        yield inline("Causes not checked", "; ".join(str(cause) for cause in found.unchecked))
+        takes: dict[str, list[str]] = {}
+        for cause in found.unchecked:
+            takes.setdefault(cause.takes, []).append(cause.name)
+        told = (f"{', '.join(names)}: it takes {what}" for what, names in takes.items())
+        yield inline("Causes not checked", "; ".join(told))
     yield inline("Next", found.next)

@@ -47,3 +47,12 @@ def test_one_bad_checkpoint_does_not_hide_a_good_one():
     found = sp.diagnose(run, trainer=TOY, checkpoints=["stale=0.06", "stale=0.06"])
     assert found.findings[0].parameters == {"checkpoint": "stale=0.06", "versions_behind": 1}
     assert sp.diagnose(run, trainer=TOY, checkpoints=None).verdict == "different"
+
+
+def test_a_trainer_that_declares_nothing_is_the_one_that_is_given():
+    prompts = sp.Ragged.from_lists([TOY.encode(text) for text in ("a b", "c", "d e f", "g h", "i", "j k")])
+    run = TOY.generate(prompts, sp.Sampling(max_tokens=16, seed=1))
+    logp = sp.engine("toy:", dtype="bfloat16", temperature=0.7).score(run["prompt_ids"], run["response_ids"]).logp
+    found = sp.diagnose(run.with_columns(trainer_logp=logp), trainer=TOY)
+    assert [finding.cause for finding in found.findings] == ["temperature"]
+    assert found.run.trainer.dtype == "bfloat16"

@@ -165,9 +165,14 @@ def test_two_declarations_that_differ_are_told_apart_from_a_fault():
     ids=["none", "one", "both"],
 )
 def test_without_a_floor_only_what_lacks_is_asked_for(sides, words):
-    found = diagnose(Run.from_lists(rollout_logp=[[-1.0, -2.0]], trainer_logp=[[-1.1, -2.0]], **sides))
+    run = Run.from_lists(rollout_logp=[[-1.0, -2.0]], trainer_logp=[[-1.1, -2.0]], **sides)
+    found = diagnose(run)
     assert found.verdict == "inconclusive"
-    assert found.next.startswith(words)
+    assert found.next.startswith(f"Record prompt_ids and response_ids in the run. {words}")
+    ids = {"prompt_ids": [[1, 2]], "response_ids": [[3, 4]]}
+    assert diagnose(
+        Run.from_lists(rollout_logp=[[-1.0, -2.0]], trainer_logp=[[-1.1, -2.0]], **ids, **sides)
+    ).next.startswith(words)
     assert found.next.endswith("or --trainer on the command line.")
 
 
