@@ -2,13 +2,12 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from samepolicy.cli import choices, engines, large, options, output
+from samepolicy.cli import causes, choices, engines, large, options, output
 from samepolicy.cli.skipped import Skipped
-from samepolicy.errors import InputError
 
 if TYPE_CHECKING:
     from samepolicy.diagnose import Diagnosis
@@ -29,10 +28,7 @@ Tokenizer = Annotated[
 Tokens = Annotated[int, typer.Option(min=0, help="Tokens to keep one by one, about; the rest is kept in bins.")]
 
 
-class CLASS(engines.EngineCommand):
-    """Takes the trainer's options."""
-
-    sides: ClassVar[tuple[str, ...]] = ("trainer", "")
+CLASS = causes.CauseCommand
 
 
 def command(
@@ -44,6 +40,9 @@ def command(
     tokens: Tokens = 65_536,
     trainer: options.Trainer = None,
     trainer_dtype: options.TrainerDtype = None,
+    checkpoints: causes.Checkpoints = None,
+    weights: causes.Weights = None,
+    layers: causes.Layers = None,
     device: options.Device = None,
     trust_remote_code: options.Trust = False,
     steps: choices.Steps = None,
@@ -68,12 +67,11 @@ def command(
     _refuse(markdown if str(markdown) != "-" else None, ci.MARKS["markdown"])
     known = pieces.pieces_of(tokenizer) if tokenizer is not None else None
     chosen = engines.choices("trainer", dtype=trainer_dtype, device=device, trust_remote_code=trust_remote_code)
-    if trainer is None and chosen:
-        raise InputError("Options of an engine need an engine; give --trainer as kind:path.")
+    more = causes.given(trainer, chosen, checkpoints, weights, layers)
     skipped = Skipped() if skip_bad else None
     asked = large.Asked(run, choices.where(steps, samples, finish_reason), sample, workers, skipped, resume)
     with output.progress(quiet=as_json) as tell:
-        made = _judged(asked, trainer, chosen, tell)
+        made = _judged(asked, trainer, chosen, more, tell)
         tell("writing the report", 0, 1)
         value: dict[str, Any] = {"skipped": skipped.sentences} if skipped else {}
         if out is not None or as_json:
@@ -103,21 +101,26 @@ class _Judged:
     drawn: "Sample | None" = None
 
 
-def _judged(asked: large.Asked, trainer: str | None, chosen: dict[str, Any], tell: output.Tell) -> _Judged:
+def _judged(
+    asked: large.Asked, trainer: str | None, chosen: dict[str, Any], more: dict[str, Any], tell: output.Tell
+) -> _Judged:
     """The verdict, with causes where a trainer is at hand, and what corrections would do."""
     from samepolicy.engines.base import engine
     from samepolicy.report import data
 
     tell(f"looking at {asked.path}", 0, 1)
     plan = asked.plan()
+    loaded = None if trainer is None else engine(trainer, **chosen)
     if asked.sampled(plan):
-        return _streamed(asked, plan, engine(trainer, **chosen) if trainer is not None else None, tell)
+        return _streamed(asked, plan, loaded, more, tell)
     run = asked.read(plan)
     tell("judging", 0, 1)
-    return _Judged(*data.judged(run, trainer=engine(trainer, **chosen) if trainer is not None else None, progress=tell))
+    return _Judged(*data.judged(run, trainer=loaded, **more, progress=tell))
 
 
-def _streamed(asked: large.Asked, plan: "Plan", trainer: "Engine | None", tell: output.Tell) -> _Judged:
+def _streamed(
+    asked: large.Asked, plan: "Plan", trainer: "Engine | None", more: dict[str, Any], tell: output.Tell
+) -> _Judged:
     """The same of a run that is streamed: the verdict of a sample, everything that is counted of all."""
     from samepolicy.diagnose import diagnose
     from samepolicy.report import data, whole
@@ -126,7 +129,7 @@ def _streamed(asked: large.Asked, plan: "Plan", trainer: "Engine | None", tell: 
     columns = plan.source.columns
     plan = plan.asking(*whole.asked(columns), by="step" if "step" in columns else None)
     drawn = asked.draw(plan, tell)
-    found = diagnose(drawn.run, trainer=trainer, progress=tell)
+    found = diagnose(drawn.run, trainer=trainer, **more, progress=tell)
     if drawn.drawn.metrics != "all":
         return _Judged(found, drawn=drawn)
     all_of_it = whole.whole(plan, plan.way(asked.workers), drawn, tell)

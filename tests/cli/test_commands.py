@@ -268,3 +268,16 @@ def test_a_fault_of_samepolicy_can_be_looked_into(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("SAMEPOLICY_DEBUG", "1")
     with pytest.raises(ZeroDivisionError):
         program.main(["demo"])
+
+
+def test_a_report_takes_the_checkpoints_that_a_diagnosis_takes(call: Call, tmp_path: Path):
+    old = sp.engine("toy:", dtype="bfloat16", stale=0.06)
+    prompts = sp.Ragged.from_lists([old.encode(text) for text in ("a b", "c", "d e f", "g h")])
+    sp.write(old.generate(prompts, sp.Sampling(max_tokens=16, seed=1)), tmp_path / "run")
+    switches = ("--trainer", "toy:", "--trainer-dtype", "bfloat16", "--checkpoints", "stale=0.09", "stale=0.06")
+    told = call("diagnose", tmp_path / "run", *switches, "--json")
+    page = call("report", tmp_path / "run", *switches, "--markdown", "-")
+    assert (told.code, page.code) == (1, 1)
+    assert told.value["findings"][0]["cause"] == "stale_weights"
+    assert r"stale\_weights" in page.out
+    assert "need an engine" in call("report", tmp_path / "run", "--checkpoints", "stale=0.06").refusal
