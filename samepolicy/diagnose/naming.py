@@ -11,7 +11,7 @@ from samepolicy.diagnose.columns import evidences, of
 from samepolicy.diagnose.findings import searched, self_proved, structural
 from samepolicy.diagnose.ledger import Ledger, ledger
 from samepolicy.diagnose.measured import Measured
-from samepolicy.diagnose.search import ENOUGH, EXPLAINED, SURELY, Found, Member, Search
+from samepolicy.diagnose.search import ENOUGH, Found, Member, Search, explains
 from samepolicy.errors import SamePolicyError
 from samepolicy.floor import Progress
 from samepolicy.floor.gap import Gap, measure
@@ -193,8 +193,7 @@ class Naming:
             return ""
         members, share = max(parts, key=lambda part: part[1].value)
         told = " with ".join(m.cause.name for m in members)
-        little = share.value < EXPLAINED or not share.low >= SURELY
-        why = "which is too little" if little else "but too few tokens show it, or not in its full size,"
+        why = "but too few tokens show it, or not in its full size," if explains(share) else "which is too little"
         return f"{told} would explain {share.value:.0%} of it, {why} to be named"
 
 

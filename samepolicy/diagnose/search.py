@@ -259,7 +259,7 @@ class Search:
 
     def _accepted(self, members: list[Member], share: Estimate) -> bool:
         """Whether a set explains enough."""
-        return bool(members) and share.value >= EXPLAINED and share.low >= SURELY
+        return bool(members) and explains(share)
 
     def _settle(self, members: list[Member], share: Estimate, *, keep: int) -> None:
         """Write down what was found."""
@@ -288,6 +288,11 @@ class Search:
             if alike(name, mine) or (close and self.judge.tied(together(members), settings)):
                 found.append(name)
         return tuple(found)
+
+
+def explains(share: Estimate) -> bool:
+    """Whether so much of a gap is enough to name what explains it."""
+    return share.value >= EXPLAINED and share.low >= SURELY
 
 
 def least(missing: int) -> float:

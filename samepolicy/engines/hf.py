@@ -245,10 +245,13 @@ class HuggingFace(Engine):
         """The model that weights are taken from."""
         if path is None:
             return None
+        return self._held("other", path, lambda: self._read_other(path))
+
+    def _read_other(self, path: str) -> Any:
+        """The same, checked and read."""
         self.check_weights(path)
         trust = self.options.trust_remote_code
-        read = hf_load.read_model
-        return self._held("other", path, lambda: read(path, dtype="auto", attention=None, trust_remote_code=trust))
+        return hf_load.read_model(path, dtype="auto", attention=None, trust_remote_code=trust)
 
     def _held(self, what: str, key: Any, read: Callable[[], Any]) -> Any:
         """What was read last of a kind, for changes that come in series; read now if it is another."""

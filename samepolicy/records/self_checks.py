@@ -66,7 +66,7 @@ def rms(run: Run, name: str) -> float | None:
 
 def _distance(first: np.ndarray, second: np.ndarray) -> dict[str, Any]:
     """Mean abs and rms difference of two scorings, nats; None where no token is finite."""
-    difference = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
+    difference = first - second
     difference = difference[np.isfinite(difference)]
     if not len(difference):
         return {"tokens": 0, "mean_abs": None, "rms": None}
