@@ -34,8 +34,14 @@ SAME = 1.01
 FORWARD = 2
 """From this cost on, a setting takes another forward."""
 
+SHARPLY = 0.5
+"""A parameter is fitted to the last digit where it takes the error below this share of what it was."""
+
 HELPS = 0.97
 """A setting helps where it takes the error below this share of what it was."""
+
+ALIKE = 0.5
+"""At a first look, a way that takes this part of what the best one takes is tried in full."""
 
 LOGITS = 16_000_000
 """Logits kept to try settings of the head, in elements."""
@@ -62,8 +68,9 @@ class Evidence(Target):
 
     @cached_property
     def glance(self) -> Int[np.ndarray, " n"]:
-        """The tokens of the probe's responses that are furthest from what is known; dear settings are tried on them."""
-        first = trial.glance(self.row[self.probe], np.nan_to_num(self._errors(DECLARED, self.probe)), self._lengths)
+        """The part of the probe that dear settings meet first: the response furthest from what is known, or a few."""
+        off = np.nan_to_num(self._errors(DECLARED, self.probe))
+        first = trial.glance(self.row[self.probe], off, self.run.lengths)
         return np.asarray(self.probe[first])
 
     def error(self, settings: Settings = DECLARED, **changes: Any) -> float:
@@ -90,9 +97,19 @@ class Evidence(Target):
         before = self.error()
         return 1 - self.error(settings) / before if before > 0 else 0.0
 
-    def nearer(self, settings: Settings) -> bool:
-        """Whether a first look at a few tokens finds these settings nearer to what was recorded than what is known."""
-        return self._glanced(settings) < self._glanced(DECLARED)
+    def promising(self, ways: Iterable[Sequence[Settings]]) -> list[Settings]:
+        """All settings of those ways, each from a small step to a large one, that a first look finds worth trying.
+
+        Looked at are the first, the middle and the last step of each way, on a few tokens; a way is worth trying where
+        one of them helps, and takes about as much as the best one of all ways.
+        """
+        before = self._glanced(DECLARED)
+        looked = []
+        for way in ways:
+            steps = dict.fromkeys((way[0], way[len(way) // 2], way[-1]))
+            looked.append((before - min(self._glanced(one) for one in steps), way))
+        least = max([(1 - HELPS) * before, *(ALIKE * taken for taken, _ in looked)])
+        return [one for taken, way in looked if taken > least for one in way]
 
     def best(self, candidates: Iterable[Settings]) -> Settings:
         """Of some settings, simplest first, the one that predicts the probe best; none is the neutral one."""
@@ -105,7 +122,7 @@ class Evidence(Target):
         """The parameter between two bounds (above 0) that predicts the probe best, by mean absolute error.
 
         A grid in equal ratios at the glance, then a bounded search around its best point; where that helps at all, one
-        on the whole probe, and a sharper one. A round number nearby is preferred where it is as good.
+        on the whole probe, and a sharper one where it helps much. A round number nearby is preferred if it is as good.
         """
         from scipy.optimize import minimize_scalar
 
@@ -125,8 +142,9 @@ class Evidence(Target):
         if loss(found) > HELPS * self.error():
             return found
         found = min(found, least(loss, bounds, 3e-3), key=loss)
-        sharp = least(loss, (0.99 * found, 1.01 * found), 1e-6)
-        return self.rounded(min(found, sharp, key=loss), loss)
+        if loss(found) < SHARPLY * self.error():
+            found = min(found, least(loss, (0.99 * found, 1.01 * found), 1e-6), key=loss)
+        return self.rounded(found, loss)
 
     def rounded(self, value: float, loss: Callable[[float], float]) -> float:
         """The shortest number near a fitted one that fits as well (within 1 %)."""

@@ -64,8 +64,7 @@ class Padding(Cause):
             for right in (False, True)
             if right or pads != "removed"  # on the left, as good as hidden
         ]
-        near = [way for way in ways if any(evidence.nearer(settings) for settings in (*way[:1], *way[-1:]))]
-        best = evidence.best(settings for way in near for settings in way)
+        best = evidence.best(evidence.promising(way for way in ways if way))
         if best.layout is not None:
             yield _padded(evidence, best.layout)
         late = evidence.best(Settings(layout=Layout(position_offset=offset)) for offset in OFFSETS)

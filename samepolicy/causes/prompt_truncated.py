@@ -9,6 +9,7 @@ from jaxtyping import Int
 from numpy.random import Generator
 
 from samepolicy.arrays import Ragged
+from samepolicy.causes import trial
 from samepolicy.causes.base import POSSIBLE, Cause, Check, Rung, Undone
 from samepolicy.causes.evidence import Evidence
 from samepolicy.causes.making import toy, toy_run
@@ -27,8 +28,8 @@ LEAST = 4
 TRIED = 12
 """Lengths that are tried at first at most, of more the roundest; those between are tried near the best."""
 
-ROWS = 2
-"""Cut responses that a length is fitted on."""
+NEAR = 0.9
+"""A length comes near the one that is looked for where it leaves less than this share of the error."""
 
 CLEAN = 3.0
 """A response is clean where its mean absolute error is below this many floors."""
@@ -108,6 +109,8 @@ class PromptTruncated(Cause):
         rows, lengths = _longest(evidence, span[1]), _lengths(*span)
         for side in _SIDES:
             step = _fitted(evidence, side, lengths, rows)
+            if step is None:
+                continue
             cut = int((evidence.run["prompt_ids"].lengths > step.most).sum())
             yield Undone(
                 settings=Settings(ids=(step,)),
@@ -158,22 +161,28 @@ def _limits(evidence: Evidence) -> tuple[int, int] | None:
 
 
 def _longest(evidence: Evidence, limit: int) -> Int[np.ndarray, " rows"]:
-    """Rows with long prompts, of the fitted half."""
+    """A row or a few with prompts above the limit, of the fitted half, on which a length is fitted."""
     rows = np.unique(evidence.row[evidence.fitted])
-    long = rows[evidence.run["prompt_ids"].lengths[rows] > limit]
-    found: np.ndarray = long[np.linspace(0, len(long) - 1, min(ROWS, len(long)), dtype=np.int64)]
-    return found
+    long: np.ndarray = rows[evidence.run["prompt_ids"].lengths[rows] > limit]
+    return long[: trial.enough(evidence.run.lengths[long])]
 
 
-def _fitted(evidence: Evidence, side: Side, lengths: list[int], rows: np.ndarray) -> Cut:
-    """The length that predicts best: of a few first, then of those beside it by steps that halve."""
-    known = {n: _error(evidence, Cut(n, side), rows) for n in lengths}
+def _fitted(evidence: Evidence, side: Side, lengths: list[int], rows: np.ndarray) -> Cut | None:
+    """The length that predicts best: of a few first, then of those beside it by steps that halve.
+
+    None where neither the shortest, nor the longest, nor one between them comes near.
+    """
+    looks = (lengths[0], lengths[len(lengths) // 2], lengths[-1])
+    known = {n: _error(evidence, Settings(ids=(Cut(n, side),)), rows) for n in looks}
+    if min(known.values()) > NEAR * _error(evidence, Settings(), rows):
+        return None
+    known |= {n: _error(evidence, Settings(ids=(Cut(n, side),)), rows) for n in lengths if n not in known}
     step = int(max(np.diff(lengths), default=1))
     while step > 1:
         step = step // 2
         best = min(known, key=lambda n: known[n])
         near = [n for n in (best - step, best + step) if lengths[0] <= n <= lengths[-1] and n not in known]
-        known |= {n: _error(evidence, Cut(n, side), rows) for n in near}
+        known |= {n: _error(evidence, Settings(ids=(Cut(n, side),)), rows) for n in near}
     return Cut(min(known, key=lambda n: known[n]), side)
 
 
@@ -186,8 +195,8 @@ def _lengths(low: int, high: int) -> list[int]:
     return [low, high]
 
 
-def _error(evidence: Evidence, step: Cut, rows: np.ndarray) -> float:
-    """Mean absolute error of a cut on some rows."""
+def _error(evidence: Evidence, settings: Settings, rows: np.ndarray) -> float:
+    """Mean absolute error of settings on some rows."""
     tokens = evidence.fitted & np.isin(evidence.row, rows)
-    apart = np.abs(evidence.recorded - evidence.rescore(Settings(ids=(step,)), rows=rows))[tokens]
+    apart = np.abs(evidence.recorded - evidence.rescore(settings, rows=rows))[tokens]
     return float(np.minimum(np.nan_to_num(apart, nan=20.0), 20.0).mean())

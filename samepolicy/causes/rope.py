@@ -65,7 +65,7 @@ FITTED = (
 )
 """Fields whose value is fitted where one that was tried comes near."""
 
-NEAR, WITHIN, STEP = 0.2, 4.0, 1.05
+NEAR, WITHIN, STEP = 0.4, 4.0, 1.05
 """A value comes near if it takes this share of the error; the right one is within this factor of it, and is this one
 where a step to either side is no better."""
 
@@ -94,24 +94,20 @@ class Rope(Cause):
     separate = "print rope_parameters and the norm's epsilon of both loaded models"
 
     def undo(self, evidence: Evidence) -> Iterator[Undone]:
-        """The best value of a field: the other side's, those of model families, multiples of its own.
-
-        Of each way to go from its own value, a few steps are tried, and all of them where one comes nearer.
-        """
+        """The best value of a field: the other side's, those of model families, multiples of its own."""
         own = changeable(evidence, "config fields that act on positions (an hf engine as the trainer)").config
-        candidates = [*_declared(evidence, own)]
-        for way in (*(way for name in own for way in _values(name, own[name])), *_scalings(own)):
-            looks = dict.fromkeys((way[0], way[len(way) // 2], way[-1]))
-            candidates += way if any(evidence.nearer(Settings(change=Change(config=one))) for one in looks) else []
-        if not candidates:
+        ways = [*(way for name in own for way in _values(name, own[name])), *_scalings(own)]
+        given = [_settings(fields) for fields in _declared(evidence, own)]
+        tried = dict.fromkeys([*given, *evidence.promising([_settings(fields) for fields in way] for way in ways)])
+        if not tried:
             return
-        best = evidence.best(Settings(change=Change(config=fields)) for fields in dict.fromkeys(candidates))
+        best = evidence.best(tried)
         assert best.change is not None
         fields = dict(_fitted(evidence, best.change.config))
         told = " and ".join(f"{name} {_plain(value)}" for name, value in fields.items())
         usual = " and ".join(_plain(own.get(name, "none")) for name in fields)
         yield Undone(
-            settings=Settings(change=Change(config=tuple(fields.items()))),
+            settings=_settings(tuple(fields.items())),
             parameters={**fields, **{f"config_{name}": own[name] for name in fields if name in own}},
             sentence=f"with {told} in place of {usual} the reference gives what was recorded{_shape(evidence)}",
         )
@@ -120,6 +116,11 @@ class Rope(Cause):
         """The rollout's position features have a base 50 times smaller."""
         base = changed_toy(Change(config=(("rope_theta", 0.02 * toy().changeable().config["rope_theta"]),)))
         return toy_run(rng, rollout=base)
+
+
+def _settings(fields: Fields) -> Settings:
+    """A config with other values."""
+    return Settings(change=Change(config=fields))
 
 
 def _scalings(own: Mapping[str, Any]) -> Iterator[list[Fields]]:
@@ -138,12 +139,12 @@ def _scalings(own: Mapping[str, Any]) -> Iterator[list[Fields]]:
 def _fitted(evidence: Evidence, fields: Fields) -> Fields:
     """The fields with their one free value fitted, where they come near and a step to one side comes nearer."""
     *others, (name, value) = sorted(fields, key=_free)
-    tried = Settings(change=Change(config=fields))
+    tried = _settings(fields)
     if not _free((name, value)) or evidence.gain(tried) < NEAR:
         return fields
 
     def make(one: float) -> Settings:
-        return Settings(change=Change(config=(*others, (name, one))))
+        return _settings((*others, (name, one)))
 
     if evidence.best([tried, make(value / STEP), make(value * STEP)]) == tried:
         return fields

@@ -6,8 +6,8 @@ from jaxtyping import Bool, Float, Int
 PROBE = 640
 """Prompt and response tokens that are scored to try a setting."""
 
-GLANCE = 160
-"""Of these, how many are scored first where a setting takes another forward."""
+GLANCE = 72
+"""Response tokens that are scored first where a setting takes another forward."""
 
 FEW = 4
 """With fewer prompts, both halves are all of them; so many responses are tried at least."""
@@ -60,15 +60,24 @@ def probe(
 def glance(
     row: Int[np.ndarray, " n"], error: Float[np.ndarray, " n"], lengths: Int[np.ndarray, " rows"]
 ) -> Bool[np.ndarray, " n"]:
-    """Which of the tried tokens dear settings are tried on first: those of the two or three responses furthest off.
+    """Which of the tried tokens dear settings are tried on first: those of the response furthest off, or of a few.
 
     Args:
         row: the response of each tried token.
         error: how far it is from what is known.
-        lengths: tokens of each response with its prompt.
+        lengths: tokens of each response.
     """
     order = largest_first(row, error)
-    return np.isin(row, order[: max(_within(lengths[order], GLANCE), 2)])
+    return np.isin(row, order[: enough(lengths[order])])
+
+
+def enough(lengths: Int[np.ndarray, " rows"]) -> int:
+    """How many rows, from the first on, hold `GLANCE` tokens; all where they do not.
+
+    >>> enough(np.array([64, 64, 64])), enough(np.array([128, 128]))
+    (2, 1)
+    """
+    return int(np.searchsorted(np.cumsum(lengths), GLANCE)) + 1
 
 
 def largest_first(label: Int[np.ndarray, " n"], value: Float[np.ndarray, " n"]) -> Int[np.ndarray, " labels"]:

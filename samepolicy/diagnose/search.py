@@ -30,7 +30,7 @@ MAINLY = 0.5
 """A cause that arrays alone show is taken first if it takes this share of the mean absolute error."""
 
 STARTS = 4
-"""Causes that a set may begin with; but for the first, each must look like half of the gap."""
+"""Causes that a set may begin with; but for the first, each must look like half of the gap, and half as good as it."""
 
 BULK = 0.96
 """Where this share of the tokens is within rounding, the rest is no second cause."""
@@ -110,8 +110,10 @@ class Search:
             return self.found
         best: tuple[list[Member], Estimate] = ([], Estimate(-math.inf, math.nan, math.nan))
         near = best  # where no member of a set stays
+        reached: list[list[Member]] = []
         for start in self._starts(list(proved)):
-            grown = self._forward([*proved, *start])
+            grown = self._forward([*proved, *start], reached)
+            reached.append(grown)
             members = self._backward(grown, len(proved))
             best = self._better(best, members)
             if self._accepted(*best):
@@ -142,17 +144,22 @@ class Search:
         if begun:
             yield [arrays[0][1]]
         tried = self._candidates(proved, self.causes)
-        starts = [member for i, (gain, member) in enumerate(tried[:STARTS]) if gain >= least(2 if i else MOST)]
+        most = tried[0][0] if tried else 0.0
+        enough = [least(MOST), *[max(least(2), FAIR * most)] * (STARTS - 1)]
+        starts = [member for (gain, member), share in zip(tried, enough, strict=False) if gain >= share]
         if not starts and not begun:
             yield []
         for member in starts:
             if member.cause.name not in begun:
                 yield [member]
-            self._again = {member.cause.name for gain, member in tried if gain >= least(MOST) / 2}
+            self._again = {member.cause.name for gain, member in tried if gain >= least(MOST)}
 
-    def _forward(self, members: list[Member]) -> list[Member]:
-        """Add what helps most until nothing does."""
+    def _forward(self, members: list[Member], reached: Sequence[list[Member]]) -> list[Member]:
+        """Add what helps most until nothing does, or until a smaller set that was reached before explains as much."""
         while len(members) < MOST and not self._done(members):
+            smaller = [self._error(one) for one in reached if len(one) < len(members)]
+            if min(smaller, default=math.inf) <= self._error(members):
+                break
             tried = self._candidates(members, self.causes)
             if not tried or tried[0][0] < least(MOST - len(members)):
                 break

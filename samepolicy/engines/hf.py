@@ -88,12 +88,12 @@ class HuggingFace(Engine):
 
     capabilities = Capabilities(generate=True, entropy=True, top=True, variants=True, states=True)
 
-    def __init__(self, path: str, model: Any, tokenizer: Any, options: Options) -> None:
+    def __init__(self, path: str, model: Any, tokenizer: Any, options: Options, like: Network | None = None) -> None:
         """Wrap a model that is loaded already; `path` says where `variant` and fingerprints find its files."""
         self.path = path
         self.tokenizer = tokenizer
         self.options = options
-        self._network = Network.of(model, head_dtype=options.head_dtype)
+        self._network = Network.of(model, head_dtype=options.head_dtype, like=like)
         self._last: dict[str, tuple[Any, Any]] = {}
 
     @property
@@ -200,18 +200,23 @@ class HuggingFace(Engine):
                 "plain", (dtype, weights_dtype), lambda: self.variant(dtype=dtype, weights_dtype=weights_dtype).model
             )
             model = changed(plain if change.config else copy.deepcopy(plain), change)
-            return type(self)(self.path, model, self.tokenizer, options)
+            return self._varied(model, options)
         if change != UNCHANGED:
             model = changed(self._exact(change), change, self._other(change.weights))
             for step in (weights_dtype or dtype, dtype):
                 hf_load.cast(model, step)
-            return type(self)(self.path, model, self.tokenizer, options)
+            return self._varied(model, options)
         if self._rounded not in ("float32", weights_dtype or dtype):
-            return type(self)(self.path, _read(self.path, options), self.tokenizer, options)
+            return self._varied(_read(self.path, options), options)
         model = copy.deepcopy(self.model)
         for step in (weights_dtype or dtype, dtype):
             hf_load.cast(model, step)
-        return type(self)(self.path, model, self.tokenizer, options)
+        return self._varied(model, options)
+
+    def _varied(self, model: Any, options: Options) -> Self:
+        """This engine with another model of the same kind."""
+        like = self._network if type(model) is type(self.model) else None
+        return type(self)(self.path, model, self.tokenizer, options, like)
 
     def states(self, prompts: Ragged, responses: Ragged, *, layout: Layout = PLAIN) -> States:
         """One forward per batch of like lengths; see `Engine.states`."""

@@ -2,7 +2,7 @@
 
 import inspect
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from samepolicy.arrays import Array
 from samepolicy.engines.head import Head
@@ -29,22 +29,24 @@ class Network:
     limit: int | None
 
     @classmethod
-    def of(cls, model: Any, *, head_dtype: str | None = None) -> "Network":
-        """Split a model, and check on a few tokens that head(body(ids)) gives the model's own logits."""
+    def of(cls, model: Any, *, head_dtype: str | None = None, like: Self | None = None) -> Self:
+        """Split a model, and check on a few tokens that head(body(ids)) gives the model's own logits.
+
+        Args:
+            model: the transformers model.
+            head_dtype: dtype that the head runs in; None is the model's.
+            like: a network of the same class that was checked already, so that this one need not be.
+        """
         import torch
 
-        rows = model.get_input_embeddings().weight.shape[0]
-        ids = torch.arange(1, 9, device=model.device)[None] % rows
-        with torch.inference_mode():
-            own = model(input_ids=ids, use_cache=False).logits[0]
-            split = _splits(model, ids, own)
+        split, vocabulary = (like.split, like.vocabulary) if like else _checked(model)
         if head_dtype and not split:
             raise EngineError(
                 "The head of this model cannot be taken apart, so it cannot run in another dtype; leave head_dtype out."
             )
         head = Head.of(model) if split else Head(torch.nn.Identity())
         limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-        return cls(model, head.cast(head_dtype) if head_dtype else head, split, own.shape[-1], limit)
+        return cls(model, head.cast(head_dtype) if head_dtype else head, split, vocabulary, limit)
 
     def forward(self, ids: Array, *, attention: Array, positions: Array, cache: Any = None, keep: bool = False) -> Any:
         """Run the body (the whole model where it does not split).
@@ -64,6 +66,17 @@ class Network:
         takes = inspect.signature(run.forward).parameters
         out = run(**{n: v for n, v in given.items() if n in takes and v is not None}, use_cache=keep)
         return out[0], out.past_key_values if keep else None
+
+
+def _checked(model: Any) -> tuple[bool, int]:
+    """Whether the head can be taken apart, and how many ids there are, from a forward of a few tokens."""
+    import torch
+
+    rows = model.get_input_embeddings().weight.shape[0]
+    ids = torch.arange(1, 9, device=model.device)[None] % rows
+    with torch.inference_mode():
+        own = model(input_ids=ids, use_cache=False).logits[0]
+        return _splits(model, ids, own), own.shape[-1]
 
 
 def _splits(model: Any, ids: Array, own: Array) -> bool:

@@ -34,13 +34,21 @@ def processed_log_probs(logits: Float[Array, "rows vocab"], sampling: Sampling, 
     """
     xp = array_namespace(logits)
     if seen is not None and sampling.repetition_penalty != 1:
-        penalty = sampling.repetition_penalty
-        logits = xp.where(seen, xp.where(logits > 0, logits / penalty, logits * penalty), logits)
+        logits = xp.where(seen, penalised(logits, sampling.repetition_penalty), logits)
     if sampling.temperature == 0:
         return log_softmax(logits)
     if sampling.temperature != 1:
         logits = logits / sampling.temperature
     return _keep_likely(log_softmax(logits), sampling)
+
+
+def penalised(logits: Float[Array, "*any"], penalty: float) -> Array:
+    """The logits of ids that were seen before, under a repetition penalty.
+
+    >>> penalised(np.array([3.0, -1.0]), 1.5)
+    array([ 2. , -1.5])
+    """
+    return array_namespace(logits).where(logits > 0, logits / penalty, logits * penalty)
 
 
 def log_softmax(logits: Float[Array, "*rows vocab"]) -> Array:

@@ -5,7 +5,7 @@ them costs one pass of the head, on all tokens or on a few.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -53,11 +53,10 @@ class Shaping:
     forbidden: tuple[Forbidden, ...] = ()
 
     @property
-    def temperature_only(self) -> bool:
-        """Whether nothing but a temperature (or nothing at all) acts, which needs no log-softmax over all ids."""
-        more = self.presence_penalty or self.frequency_penalty or self.bias or self.forbidden
-        raw = self.sampling.logprobs == "raw"
-        return not more and (raw or set(self.sampling.changed) <= {"temperature"})
+    def cuts(self) -> bool:
+        """Whether a kept set acts, which needs the log-probs of all ids."""
+        idle = self.sampling.logprobs == "raw" or self.sampling.temperature == 0
+        return not idle and not {*self.sampling.changed}.isdisjoint({"top_k", "top_p", "min_p"})
 
     @property
     def temperature(self) -> float:
@@ -124,11 +123,8 @@ class States:
 
     def full(self, tokens: Int[np.ndarray, " n"], shaping: Shaping = NEUTRAL) -> Array:
         """Log-probs of every id at these tokens, [n, vocab], NumPy or torch as the engine computes."""
-        logits = self._shaped(self._logits(tokens), tokens, shaping)
-        seen = None
-        if shaping.sampling.repetition_penalty != 1:
-            seen = _like(logits, self._before(tokens, prompt=True) > 0)
-        return arithmetic.log_probs(logits, shaping.sampling, seen)
+        done = replace(shaping.sampling, repetition_penalty=1.0)
+        return arithmetic.log_probs(self._shaped(tokens, shaping), done)
 
     def cross_entropy(
         self, shaping: Shaping, sampler: Shaping, tokens: Int[np.ndarray, " n"] | None = None
@@ -168,39 +164,45 @@ class States:
     def _own(self, tokens: np.ndarray, shaping: Shaping) -> Array:
         """Log-probs of the tokens' own ids."""
         ids = self.responses.values[tokens].astype(np.int64)
-        if not shaping.temperature_only:
+        if shaping.cuts:
             return _pick(self.full(tokens, shaping), ids)
-        logits = self._logits(tokens)
+        logits = self._shaped(tokens, shaping)
         if shaping.temperature != 1:
             logits = logits / shaping.temperature
         xp = array_namespace(logits)
         top = xp.max(logits, axis=-1)
         return _pick(logits, ids) - top - xp.log(xp.sum(xp.exp(logits - top[:, None]), axis=-1))
 
-    def _shaped(self, logits: Array, tokens: np.ndarray, shaping: Shaping) -> Array:
-        """Logits with biases, forbidden ids and additive penalties applied; nothing where raw is asked for."""
-        if shaping.sampling.logprobs == "raw":
+    def _shaped(self, tokens: np.ndarray, shaping: Shaping) -> Array:
+        """Logits with biases, forbidden ids and penalties applied; the model's own where raw is asked for."""
+        logits, penalty = self._logits(tokens), shaping.sampling.repetition_penalty
+        added = bool(shaping.presence_penalty or shaping.frequency_penalty)
+        if shaping.sampling.logprobs == "raw" or not (added or shaping.bias or shaping.forbidden or penalty != 1):
             return logits
-        change = np.zeros((len(tokens), self.vocabulary), np.float32)
+        logits = logits + 0.0  # a copy
         for identity, value in shaping.bias:
-            change[:, identity] += value
-        if shaping.presence_penalty or shaping.frequency_penalty:
-            counts = self._before(tokens, prompt=False)
-            change -= shaping.presence_penalty * (counts > 0) + shaping.frequency_penalty * counts
+            logits[:, identity] += value
+        if added:
+            *at, counts = (_like(logits, part) for part in self._seen(tokens, prompt=False))
+            logits[*at] -= shaping.presence_penalty + shaping.frequency_penalty * counts
         place = tokens - self.responses.offsets[self._row(tokens)]
         for ban in shaping.forbidden:
-            rows = (place >= ban.first) & (place < (np.inf if ban.last is None else ban.last))
-            change[np.ix_(rows, ban.ids)] = -np.inf
-        return logits + _like(logits, change) if change.any() else logits
+            rows = np.flatnonzero((place >= ban.first) & (place < (np.inf if ban.last is None else ban.last)))
+            logits[_like(logits, rows[:, None]), _like(logits, np.array(ban.ids))] = -np.inf
+        if penalty != 1:
+            at = [_like(logits, part) for part in self._seen(tokens, prompt=True)[:2]]
+            logits[*at] = arithmetic.penalised(logits[*at], penalty)
+        return logits
 
-    def _before(self, tokens: np.ndarray, *, prompt: bool) -> np.ndarray:
-        """How often each id stands before each token, in the response and, if asked, in the prompt, [n, vocab]."""
-        counts = np.zeros((len(tokens), self.vocabulary), np.float32)
-        for at, (token, row) in enumerate(zip(tokens.tolist(), self._row(tokens).tolist(), strict=True)):
-            np.add.at(counts[at], self.responses.values[self.responses.offsets[row] : token], 1)
-            if prompt:
-                counts[at, self.prompts[row]] += 1
-        return counts
+    def _seen(self, tokens: np.ndarray, *, prompt: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Which ids stand before which token, in the response and, if asked, in the prompt: place, id, how often."""
+        found = [np.zeros(0, np.int64)]
+        for token, row in zip(tokens.tolist(), self._row(tokens).tolist(), strict=True):
+            before = self.responses.values[self.responses.offsets[row] : token]
+            found.append(np.concatenate([self.prompts[row], before]) if prompt else before)
+        place = np.repeat(np.arange(len(tokens)), [len(ids) for ids in found[1:]])
+        pairs, counts = np.unique(np.concatenate(found) + place * self.vocabulary, return_counts=True)
+        return pairs // self.vocabulary, pairs % self.vocabulary, counts.astype(np.float32)
 
     def _row(self, tokens: np.ndarray) -> np.ndarray:
         """The sequence that each token belongs to."""
