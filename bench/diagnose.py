@@ -21,7 +21,10 @@ KEYS = (
     "older weights 5%",
     "rounded weights 4 bits",
     "norm epsilon 0.001 + trainer's temperature 1.5",
+    "older weights 5% + shift +1",
     "noise 0.2",
+    "layer left out 8",
+    "soft cap 15",
 )
 EVIDENCE = ("_reference_logp", "_rounded_logp")
 

@@ -9,7 +9,6 @@ from jaxtyping import Int
 from numpy.random import Generator
 
 from samepolicy.arrays import Ragged
-from samepolicy.causes import trial
 from samepolicy.causes.base import POSSIBLE, Cause, Check, Rung, Undone
 from samepolicy.causes.evidence import Evidence
 from samepolicy.causes.making import toy, toy_run
@@ -28,8 +27,8 @@ LEAST = 4
 TRIED = 12
 """Lengths that are tried at first at most, of more the roundest; those between are tried near the best."""
 
-NEAR = 0.9
-"""A length comes near the one that is looked for where it leaves less than this share of the error."""
+ROWS, FIRST = 2, 32
+"""Cut responses that a length is fitted on, and how many of their first ids."""
 
 CLEAN = 3.0
 """A response is clean where its mean absolute error is below this many floors."""
@@ -54,6 +53,22 @@ class Cut(IdStep):
             return prompt
         head = {"left": 0, "right": most, "middle": most // 2}[self.side]
         return np.concatenate([prompt[:head], prompt[size - (most - head) :]])
+
+
+@dataclass(frozen=True)
+class Beginning(IdStep):
+    """The first ids of every response alone: what a cut prompt moves most."""
+
+    order: ClassVar[int] = len(Rung)
+    most: int
+
+    def apply(self, ids: Ids, reference: Reference) -> Ids:
+        """Shorter responses."""
+        responses = Ragged.from_lists([row[: self.most] for row in ids.responses], dtype=np.int64)
+        row = np.searchsorted(ids.responses.offsets, ids.place, side="right") - 1
+        at = ids.place - ids.responses.offsets[row]
+        there = (ids.place >= 0) & (at < self.most)
+        return replace(ids, responses=responses, place=np.where(there, responses.offsets[row] + at, -1))
 
 
 class PromptTruncated(Cause):
@@ -109,8 +124,6 @@ class PromptTruncated(Cause):
         rows, lengths = _longest(evidence, span[1]), _lengths(*span)
         for side in _SIDES:
             step = _fitted(evidence, side, lengths, rows)
-            if step is None:
-                continue
             cut = int((evidence.run["prompt_ids"].lengths > step.most).sum())
             yield Undone(
                 settings=Settings(ids=(step,)),
@@ -161,28 +174,22 @@ def _limits(evidence: Evidence) -> tuple[int, int] | None:
 
 
 def _longest(evidence: Evidence, limit: int) -> Int[np.ndarray, " rows"]:
-    """A row or a few with prompts above the limit, of the fitted half, on which a length is fitted."""
+    """Rows with prompts above the limit, of the fitted half."""
     rows = np.unique(evidence.row[evidence.fitted])
-    long: np.ndarray = rows[evidence.run["prompt_ids"].lengths[rows] > limit]
-    return long[: trial.enough(evidence.run.lengths[long])]
+    long = rows[evidence.run["prompt_ids"].lengths[rows] > limit]
+    found: np.ndarray = long[np.linspace(0, len(long) - 1, min(ROWS, len(long)), dtype=np.int64)]
+    return found
 
 
-def _fitted(evidence: Evidence, side: Side, lengths: list[int], rows: np.ndarray) -> Cut | None:
-    """The length that predicts best: of a few first, then of those beside it by steps that halve.
-
-    None where neither the shortest, nor the longest, nor one between them comes near.
-    """
-    looks = (lengths[0], lengths[len(lengths) // 2], lengths[-1])
-    known = {n: _error(evidence, Settings(ids=(Cut(n, side),)), rows) for n in looks}
-    if min(known.values()) > NEAR * _error(evidence, Settings(), rows):
-        return None
-    known |= {n: _error(evidence, Settings(ids=(Cut(n, side),)), rows) for n in lengths if n not in known}
+def _fitted(evidence: Evidence, side: Side, lengths: list[int], rows: np.ndarray) -> Cut:
+    """The length that predicts best: of a few first, then of those beside it by steps that halve."""
+    known = {n: _error(evidence, Cut(n, side), rows) for n in lengths}
     step = int(max(np.diff(lengths), default=1))
     while step > 1:
         step = step // 2
         best = min(known, key=lambda n: known[n])
         near = [n for n in (best - step, best + step) if lengths[0] <= n <= lengths[-1] and n not in known]
-        known |= {n: _error(evidence, Settings(ids=(Cut(n, side),)), rows) for n in near}
+        known |= {n: _error(evidence, Cut(n, side), rows) for n in near}
     return Cut(min(known, key=lambda n: known[n]), side)
 
 
@@ -195,8 +202,9 @@ def _lengths(low: int, high: int) -> list[int]:
     return [low, high]
 
 
-def _error(evidence: Evidence, settings: Settings, rows: np.ndarray) -> float:
-    """Mean absolute error of settings on some rows."""
-    tokens = evidence.fitted & np.isin(evidence.row, rows)
-    apart = np.abs(evidence.recorded - evidence.rescore(settings, rows=rows))[tokens]
+def _error(evidence: Evidence, step: Cut, rows: np.ndarray) -> float:
+    """Mean absolute error of a cut at the beginning of some rows."""
+    tokens = evidence.fitted & np.isin(evidence.row, rows) & (evidence.position < FIRST)
+    predicted = evidence.rescore(Settings(ids=(step, Beginning(FIRST))), rows=rows)
+    apart = np.abs(evidence.recorded - predicted)[tokens]
     return float(np.minimum(np.nan_to_num(apart, nan=20.0), 20.0).mean())

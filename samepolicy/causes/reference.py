@@ -101,11 +101,19 @@ class Reference:
 
     def logp(self, side: SideName, settings: Settings, tokens: Int[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         """S(c) of a few of the run's tokens, without array steps; the last logits and the last answers are kept."""
-        key = (side, settings, tokens.tobytes())
+        key = (side, self._here(settings, tokens), tokens.tobytes())
         if key not in self._answers:
             self._answers = dict(list(self._answers.items())[-ANSWERS:])
             self._answers[key] = self._read_few(side, settings, tokens)
         return self._answers[key]
+
+    def _here(self, settings: Settings, tokens: np.ndarray) -> Settings:
+        """Settings as they act on the rows of these tokens: layouts that pad them alike are one."""
+        layout = settings.layout
+        if layout is None or not isinstance(layout.pad_to, tuple):
+            return settings
+        rows = np.unique(np.searchsorted(self.run.offsets, tokens, side="right") - 1)
+        return replace(settings, layout=layout.of(rows))
 
     def _read_few(self, side: SideName, settings: Settings, tokens: np.ndarray) -> np.ndarray:
         """Log-probs of a few tokens."""

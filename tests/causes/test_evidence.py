@@ -1,11 +1,14 @@
 """What settings are tried on: packs, and tokens whose recorded value belongs to none."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 
 from samepolicy.arrays import Ragged
 from samepolicy.causes import Evidence, Reference, Settings
 from samepolicy.causes.making import toy, toy_run
+from samepolicy.causes.settings import ArrayStep
 from samepolicy.causes.shift import Moved
 from samepolicy.diagnose.columns import of
 from samepolicy.diagnose.judging import Judge
@@ -59,3 +62,29 @@ def test_where_all_is_void_nothing_is_explained(run: Run):
     found = evidence(run)
     assert found.error(Settings(arrays=(Moved(99),))) > found.error()
     assert found.within(Settings(arrays=(Moved(99),))) == 0
+
+
+def test_a_way_is_worth_trying_where_one_of_its_steps_helps(run: Run):
+    moved = Ragged.from_lists([np.roll(row, 2) for row in run["rollout_logp"]], dtype=np.float32)
+    found = evidence(run.with_columns(trainer_logp=moved))
+    right, wrong = ([Settings(arrays=(Moved(sign * lag),)) for lag in (1, 2, 3)] for sign in (-1, 1))
+    assert found.promising([wrong, right]) == right
+    assert found.promising([]) == []
+
+
+@dataclass(frozen=True)
+class Added(ArrayStep):
+    """A number more at every token."""
+
+    value: float
+
+    def apply(self, predicted: np.ndarray, reference: Reference) -> np.ndarray:
+        return predicted + self.value
+
+
+def test_a_way_that_takes_far_less_than_another_is_not_tried(run: Run):
+    trainer = run["rollout_logp"].with_values(run["rollout_logp"].values - np.float32(0.5))
+    found = evidence(run.with_columns(trainer_logp=trainer))
+    little, much = ([Settings(arrays=(Added(value),))] for value in (-0.05, -0.4))
+    assert found.promising([little]) == little
+    assert found.promising([little, much]) == much
