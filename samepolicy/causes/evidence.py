@@ -25,6 +25,9 @@ FAR = 20.0
 CLOSE = 1.1
 """Settings whose error at that first look is within this factor of the best are tried in full."""
 
+FULL = 4
+"""Of these, so many at most, and those that are as good as the best."""
+
 ROUNDING = 3.0
 """Rounding takes a token this many floors off at most, but for a few in a thousand."""
 
@@ -114,7 +117,8 @@ class Evidence(Target):
     def best(self, candidates: Iterable[Settings]) -> Settings:
         """Of some settings, simplest first, the one that predicts the probe best; none is the neutral one."""
         first = [(self._glanced(one) if one.cost >= FORWARD else self.error(one), one) for one in candidates]
-        limit = min((error for error, _ in first), default=0.0) * CLOSE
+        nearest = sorted(error for error, _ in first)[:FULL] or [0.0]
+        limit = min(CLOSE * nearest[0], max(SAME * nearest[0], nearest[-1]))
         close = [one for error, one in first if error <= limit]
         return simplest([(self.error(one), one) for one in close]) or DECLARED
 

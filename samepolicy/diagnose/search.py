@@ -98,6 +98,7 @@ class Search:
         self._seen: dict[str, Member] = {}
         self._fits: dict[tuple[str, Settings], Member | None] = {}
         self._hopeless: set[str] = set()
+        self._adds_up = True  # whether the best causes could explain the gap if they add up like noise
         self._again: set[str] | None = None  # after the first start: dear causes that are worth trying again
 
     def run(self, proved: Sequence[Member] = ()) -> Found:
@@ -147,6 +148,7 @@ class Search:
         most = tried[0][0] if tried else 0.0
         enough = [least(MOST), *[max(least(2), FAIR * most)] * (STARTS - 1)]
         starts = [member for (gain, member), share in zip(tried, enough, strict=False) if gain >= share]
+        self._adds_up = sum(1 - (1 - gain) ** 2 for gain, _ in tried[:MOST] if gain >= least(MOST)) >= SURELY
         if not starts and not begun:
             yield []
         for member in starts:
@@ -156,7 +158,7 @@ class Search:
 
     def _forward(self, members: list[Member], reached: Sequence[list[Member]]) -> list[Member]:
         """Add what helps most until nothing does, or until a smaller set that was reached before explains as much."""
-        while len(members) < MOST and not self._done(members):
+        while self._adds_up and len(members) < MOST and not self._done(members):
             smaller = [self._error(one) for one in reached if len(one) < len(members)]
             if min(smaller, default=math.inf) <= self._error(members):
                 break
