@@ -144,17 +144,15 @@ class Search:
         begun = {member.cause.name for gain, member in arrays if gain >= MAINLY}
         if begun:
             yield [arrays[0][1]]
-        tried = self._candidates(proved, self.causes)
-        most = tried[0][0] if tried else 0.0
-        enough = [least(MOST), *[max(least(2), FAIR * most)] * (STARTS - 1)]
-        starts = [member for (gain, member), share in zip(tried, enough, strict=False) if gain >= share]
-        self._adds_up = sum(1 - (1 - gain) ** 2 for gain, _ in tried[:MOST] if gain >= least(MOST)) >= SURELY
-        if not starts and not begun:
+        worth = [one for one in self._candidates(proved, self.causes) if one[0] >= least(MOST)]
+        self._adds_up = sum(1 - (1 - gain) ** 2 for gain, _ in worth[:MOST]) >= SURELY
+        starts = [member for gain, member in worth[:STARTS] if gain >= max(least(2), FAIR * worth[0][0])]
+        if not worth and not begun:
             yield []
-        for member in starts:
+        for member in starts or [member for _, member in worth[:1]]:
             if member.cause.name not in begun:
                 yield [member]
-            self._again = {member.cause.name for gain, member in tried if gain >= least(MOST)}
+            self._again = {member.cause.name for _, member in worth}
 
     def _forward(self, members: list[Member], reached: Sequence[list[Member]]) -> list[Member]:
         """Add what helps most until nothing does, or until a smaller set that was reached before explains as much."""
