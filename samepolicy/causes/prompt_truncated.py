@@ -12,7 +12,7 @@ from samepolicy.arrays import Ragged
 from samepolicy.causes.base import POSSIBLE, Cause, Check, Rung, Undone
 from samepolicy.causes.evidence import Evidence
 from samepolicy.causes.making import toy, toy_run
-from samepolicy.causes.recorded import prompts, speaks, undoing
+from samepolicy.causes.recorded import by_position, prompts, speaks, undoing
 from samepolicy.causes.reference import Reference
 from samepolicy.causes.settings import Ids, IdStep, Settings
 from samepolicy.causes.unavailable import Unavailable
@@ -64,11 +64,7 @@ class Beginning(IdStep):
 
     def apply(self, ids: Ids, reference: Reference) -> Ids:
         """Shorter responses."""
-        responses = Ragged.from_lists([row[: self.most] for row in ids.responses], dtype=np.int64)
-        row = np.searchsorted(ids.responses.offsets, ids.place, side="right") - 1
-        at = ids.place - ids.responses.offsets[row]
-        there = (ids.place >= 0) & (at < self.most)
-        return replace(ids, responses=responses, place=np.where(there, responses.offsets[row] + at, -1))
+        return by_position(ids, Ragged.from_lists([row[: self.most] for row in ids.responses], dtype=np.int64))
 
 
 class PromptTruncated(Cause):

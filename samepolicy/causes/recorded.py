@@ -59,6 +59,14 @@ def replaced(ids: Ids, responses: Ragged) -> Ids:
     return replace(ids, responses=responses, place=np.where(ids.place >= 0, at[ids.place], -1))
 
 
+def by_position(ids: Ids, responses: Ragged) -> Ids:
+    """Other response ids; a token is the one at its own place in its response, where that has so many."""
+    row = np.searchsorted(ids.responses.offsets, ids.place, side="right") - 1
+    position = ids.place - ids.responses.offsets[row]
+    there = (ids.place >= 0) & (position < responses.lengths[row])
+    return replace(ids, responses=responses, place=np.where(there, responses.offsets[row] + position, -1))
+
+
 def edits(evidence: Evidence) -> tuple[Edit, ...]:
     """Where the trainer's response ids differ from the rollout's.
 

@@ -112,8 +112,7 @@ class Reference:
         layout = settings.layout
         if layout is None or not isinstance(layout.pad_to, tuple):
             return settings
-        rows = np.unique(np.searchsorted(self.run.offsets, tokens, side="right") - 1)
-        return replace(settings, layout=layout.of(rows))
+        return replace(settings, layout=layout.of(np.unique(self._row(tokens))))
 
     def _read_few(self, side: SideName, settings: Settings, tokens: np.ndarray) -> np.ndarray:
         """Log-probs of a few tokens."""
@@ -184,7 +183,7 @@ class Reference:
         self, side: SideName, settings: Settings, tokens: np.ndarray, read: Callable[[States, Shaping, np.ndarray], Any]
     ) -> Any:
         """Something of a few tokens; NaN where another set of ids does not hold a token."""
-        row = np.searchsorted(self.run.offsets, tokens, side="right") - 1
+        row = self._row(tokens)
         body = self._body(side, settings, np.unique(row))
         shape, out = settings.shaping(self.sampling(side)), None
         for ids, states in body.parts:
@@ -198,9 +197,14 @@ class Reference:
                 out[mine[there]] = values
         return np.full(len(tokens), np.nan) if out is None else out
 
+    def _row(self, tokens: np.ndarray) -> np.ndarray:
+        """The response of each of the run's tokens."""
+        row: np.ndarray = np.searchsorted(self.run.offsets, tokens, side="right") - 1
+        return row
+
     def _local(self, ids: Ids, tokens: np.ndarray) -> np.ndarray:
         """Index of run tokens among the tokens of some rows."""
-        row = np.searchsorted(self.run.offsets, tokens, side="right") - 1
+        row = self._row(tokens)
         starts = np.concatenate([[0], np.cumsum(self.run.lengths[ids.rows])])
         local: np.ndarray = starts[np.searchsorted(ids.rows, row)] + tokens - self.run.offsets[row]
         return local

@@ -11,7 +11,7 @@ from samepolicy.arrays import Ragged
 from samepolicy.causes.base import POSSIBLE, Cause, Check, Rung, Undone
 from samepolicy.causes.evidence import Evidence
 from samepolicy.causes.making import toy, toy_run
-from samepolicy.causes.recorded import edits, replaced, undoing
+from samepolicy.causes.recorded import by_position, edits, replaced, undoing
 from samepolicy.causes.reference import Reference
 from samepolicy.causes.settings import Ids, IdStep, Settings
 from samepolicy.causes.text import WAYS, How, Text
@@ -44,13 +44,8 @@ class Encoded(IdStep):
         text = Text(reference)
         both = [text.again(p, r, self.how) for p, r in zip(ids.prompts, ids.responses, strict=True)]
         prompts, responses = (Ragged.from_lists(part, dtype=np.int64) for part in zip(*both, strict=True))
-        if self.paired:
-            return replace(replaced(ids, responses), prompts=prompts)
-        row = np.searchsorted(ids.responses.offsets, ids.place, side="right") - 1
-        position = ids.place - ids.responses.offsets[row]
-        there = (ids.place >= 0) & (position < responses.lengths[row])
-        place = np.where(there, responses.offsets[row] + position, -1)
-        return Ids(ids.rows, prompts, responses, place)
+        found = replaced(ids, responses) if self.paired else by_position(ids, responses)
+        return replace(found, prompts=prompts)
 
 
 class Retokenised(Cause):
