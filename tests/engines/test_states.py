@@ -14,6 +14,8 @@ PROMPTS = Ragged.from_lists([[1, 4, 4], [], [7]], dtype=np.int64)
 RESPONSES = Ragged.from_lists([[4, 2, 4, 4, 9], [3, 3, 3], [7]], dtype=np.int64)
 LOGITS = np.random.default_rng(5).normal(0, 2, (9, VOCABULARY)).astype(np.float32)
 
+either = pytest.mark.parametrize("kind", ["numpy", pytest.param("torch", marks=pytest.mark.full)])
+
 
 def states(kind: str) -> States:
     """States whose logits are `LOGITS`, as NumPy or as torch."""
@@ -49,7 +51,7 @@ def expected(shaping: Shaping) -> np.ndarray:
     return np.array(found)
 
 
-@pytest.mark.parametrize("kind", ["numpy", "torch"])
+@either
 @pytest.mark.parametrize(
     "shaping",
     [
@@ -83,6 +85,8 @@ def test_raw_log_probs_are_the_models_own_whatever_the_sampler_does():
     np.testing.assert_array_equal(states("numpy").logp(shaped), states("numpy").logp(Shaping()))
 
 
-def test_nothing_is_asked_for():
-    assert states("torch").logp(Shaping(presence_penalty=1.0), np.zeros(0, np.int64)).shape == (0,)
-    assert states("numpy").full(np.zeros(0, np.int64), Shaping(presence_penalty=1.0)).shape == (0, VOCABULARY)
+@either
+def test_nothing_is_asked_for(kind: str):
+    nothing, penalised = np.zeros(0, np.int64), Shaping(presence_penalty=1.0)
+    assert states(kind).logp(penalised, nothing).shape == (0,)
+    assert states(kind).full(nothing, penalised).shape == (0, VOCABULARY)
