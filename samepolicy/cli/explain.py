@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 Name = Annotated[
     str | None,
-    typer.Argument(metavar="NAME", help="A verdict, step, rung, cause, metric, column, engine, format or logged key."),
+    typer.Argument(
+        metavar="NAME",
+        help="A verdict, number, proof, step, rung, cause, metric, column, engine, format or logged key.",
+    ),
 ]
 
 

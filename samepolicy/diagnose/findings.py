@@ -4,7 +4,8 @@ import numpy as np
 
 from samepolicy.causes import Cause, Check, Evidence, Finding, Settings, Undone
 from samepolicy.causes.base import SideWord
-from samepolicy.diagnose.search import Found, Member, finite
+from samepolicy.diagnose.search import Found
+from samepolicy.diagnose.sets import Member
 
 
 def searched(found: Found, member: Member, side: SideWord) -> Finding:
@@ -33,7 +34,7 @@ def searched(found: Found, member: Member, side: SideWord) -> Finding:
 
 def _sentence(found: Found, member: Member) -> str:
     """What a finding rests on."""
-    name = member.cause.name
+    name = member.name
     again, slope = found.reopened.get(name), found.slopes.get(name, float("nan"))
     start, end = found.judge.ratio(Settings()), found.judge.ratio(found.settings)
     several = " together with the others" if len(found.members) > 1 else ""
@@ -91,3 +92,8 @@ def self_proved(cause: Cause, undone: Undone, side: SideWord) -> Finding:
         evidence=undone.sentence,
         fix=cause.parts.get("How to fix", ""),
     )
+
+
+def finite(value: float) -> float | None:
+    """The number, or None where it is none."""
+    return float(value) if np.isfinite(value) else None

@@ -11,7 +11,8 @@ from samepolicy.diagnose.columns import evidences, of
 from samepolicy.diagnose.findings import searched, self_proved, structural
 from samepolicy.diagnose.ledger import Ledger, ledger
 from samepolicy.diagnose.measured import Measured
-from samepolicy.diagnose.search import ENOUGH, Found, Member, Search, explains
+from samepolicy.diagnose.search import ENOUGH, Found, Search
+from samepolicy.diagnose.sets import Member
 from samepolicy.errors import SamePolicyError
 from samepolicy.floor import Progress
 from samepolicy.floor.gap import Gap, measure
@@ -105,7 +106,7 @@ class Naming:
         if evidence.mode == "pair" or not found.explained or found.explained.value < ENOUGH:
             self.unchecked |= found.unchecked
         for member in found.members:
-            if member.cause.name not in self._names:
+            if member.name not in self._names:
                 self.findings.append(searched(found, member, self._whose(evidence, member.undone)))
         if not found.members and found.judge.above(Settings()):
             self._sized(evidence)
@@ -191,10 +192,10 @@ class Naming:
         parts = [f.closest for f in self.found if f.closest and not f.members]
         if not parts:
             return ""
-        members, share = max(parts, key=lambda part: part[1].value)
-        told = " with ".join(m.cause.name for m in members)
-        why = "but too few tokens show it, or not in its full size," if explains(share) else "which is too little"
-        return f"{told} would explain {share.value:.0%} of it, {why} to be named"
+        closest = max(parts, key=lambda one: one.explained.value)
+        told = " with ".join(m.name for m in closest.members)
+        why = "but too few tokens show it, or not in its full size," if closest.enough else "which is too little"
+        return f"{told} would explain {closest.explained.value:.0%} of it, {why} to be named"
 
 
 def name(

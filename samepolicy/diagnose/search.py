@@ -8,13 +8,11 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from samepolicy.causes import Cause, Evidence, Settings, Undone
-from samepolicy.causes.base import alike
 from samepolicy.causes.evidence import simplest
 from samepolicy.causes.unavailable import Clash
 from samepolicy.diagnose.judging import Estimate, Judge
+from samepolicy.diagnose.sets import REOPENS, SURELY, CauseSet, Member
 from samepolicy.errors import SamePolicyError
 
 MOST = 4
@@ -35,25 +33,8 @@ STARTS = 4
 BULK = 0.96
 """Where this share of the tokens is within rounding, the rest is no second cause."""
 
-EXPLAINED, SURELY = 0.85, 0.7
-"""A set is named from this share of the gap, and from this lower bound."""
-
-REOPENS = 0.1
-"""A member stays if leaving it out opens this share of the gap again."""
-
 ENOUGH = 1 - REOPENS / 2
 """Where a set explains so much, no other cause could stay beside it, and one that could not be tried is not needed."""
-
-SLOPE = (0.8, 1.2)
-"""Where the slope of a member lies."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Member:
-    """One cause in a set, with how it is undone."""
-
-    cause: Cause
-    undone: Undone
 
 
 @dataclass(kw_only=True)
@@ -62,28 +43,28 @@ class Found:
 
     Attributes:
         judge: reads numbers; has the evidence.
-        members: the set that is named, in ladder order; empty where nothing is.
+        members: the set that is named, in ladder order; where none is, what arrays have proved.
         explained: what the set explains.
         slopes: each member's slope by cause.
         reopened: what opens again without a member, by cause.
         alternatives: for each cause those that explain as much.
-        closest: the best set that is not good enough, and what it explains.
+        closest: the best set where it is not good enough to be named.
         unchecked: causes that could not be tried, and what it would take.
     """
 
     judge: Judge
-    members: list[Member] = field(default_factory=list)
+    members: tuple[Member, ...] = ()
     explained: Estimate | None = None
     slopes: dict[str, float] = field(default_factory=dict)
     reopened: dict[str, Estimate] = field(default_factory=dict)
     alternatives: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    closest: tuple[list[Member], Estimate] | None = None
+    closest: CauseSet | None = None
     unchecked: dict[str, str] = field(default_factory=dict)
 
     @property
     def settings(self) -> Settings:
         """All members at once."""
-        return together(self.members)
+        return CauseSet(judge=self.judge, members=self.members).settings
 
 
 class Search:
@@ -107,88 +88,78 @@ class Search:
         Args:
             proved: causes that arrays have proved; they stay in the set.
         """
+        known = CauseSet(judge=self.judge, members=tuple(proved))
         if self.judge.ratio(Settings()).value <= self.judge.limit:
             return self.found
-        best: tuple[list[Member], Estimate] = ([], Estimate(-math.inf, math.nan, math.nan))
-        near = best  # where no member of a set stays
-        reached: list[list[Member]] = []
-        for start in self._starts(list(proved)):
-            grown = self._forward([*proved, *start], reached)
+        best: CauseSet | None = None
+        near: CauseSet | None = None  # the best of those of which no member stays
+        reached: list[CauseSet] = []
+        for start in self._starts(known):
+            grown = self._forward(known.plus(*start), reached)
             reached.append(grown)
-            members = self._backward(grown, len(proved))
-            best = self._better(best, members)
-            if self._accepted(*best):
+            best = _better(best, grown.pruned(keep=len(known)))
+            if best is not None and best.enough:
                 break
-            near = self._better(near, grown)
-        if best[0]:
-            self._settle(*best, keep=len(proved))
-        elif near[0]:
+            near = _better(near, grown)
+        if best:
+            self._settle(best, known)
+        elif near:
             self.found.closest = near
         return self.found
 
-    def _better(self, one: tuple[list[Member], Estimate], members: list[Member]) -> tuple[list[Member], Estimate]:
-        """A set or another one, whichever explains more."""
-        share = self.judge.explained(together(members))
-        return (members, share) if share.value > one[1].value else one
-
-    def _starts(self, proved: list[Member]) -> Iterator[list[Member]]:
+    def _starts(self, known: CauseSet) -> Iterator[list[Member]]:
         """First causes, most promising first; nothing where the proved ones explain all.
 
         What arrays alone take most of is taken before anything that runs a model is tried.
         """
-        if self._done(proved):
+        if self._done(known):
             yield []
             return
         free = [c for c in self.causes if c.cost == 0 and self.evidence.mode != "pair"]
-        arrays = self._candidates(proved, free)[:1]
-        begun = {member.cause.name for gain, member in arrays if gain >= MAINLY}
+        arrays = self._candidates(known, free)[:1]
+        begun = {member.name for gain, member in arrays if gain >= MAINLY}
         if begun:
             yield [arrays[0][1]]
-        worth = [one for one in self._candidates(proved, self.causes) if one[0] >= least(MOST)]
+        worth = [one for one in self._candidates(known, self.causes) if one[0] >= least(MOST)]
         self._adds_up = sum(1 - (1 - gain) ** 2 for gain, _ in worth[:MOST]) >= SURELY
         starts = [member for gain, member in worth[:STARTS] if gain >= max(least(2), FAIR * worth[0][0])]
         if not worth and not begun:
             yield []
         for member in starts or [member for _, member in worth[:1]]:
-            if member.cause.name not in begun:
+            if member.name not in begun:
                 yield [member]
-            self._again = {member.cause.name for _, member in worth}
+            self._again = {member.name for _, member in worth}
 
-    def _forward(self, members: list[Member], reached: Sequence[list[Member]]) -> list[Member]:
+    def _forward(self, grown: CauseSet, reached: Sequence[CauseSet]) -> CauseSet:
         """Add what helps most until nothing does, or until a smaller set that was reached before explains as much."""
-        while self._adds_up and len(members) < MOST and not self._done(members):
-            smaller = [self._error(one) for one in reached if len(one) < len(members)]
-            if min(smaller, default=math.inf) <= self._error(members):
+        while self._adds_up and len(grown) < MOST and not self._done(grown):
+            if min((one.error for one in reached if len(one) < len(grown)), default=math.inf) <= grown.error:
                 break
-            tried = self._candidates(members, self.causes)
-            if not tried or tried[0][0] < least(MOST - len(members)):
+            tried = self._candidates(grown, self.causes)
+            if not tried or tried[0][0] < least(MOST - len(grown)):
                 break
-            members = self._refitted([*members, tried[0][1]])
-        return members
+            grown = self._refitted(grown.plus(tried[0][1]))
+        return grown
 
-    def _done(self, members: list[Member]) -> bool:
+    def _done(self, one: CauseSet) -> bool:
         """Whether a set leaves rounding only, or a few tokens that no cause of the whole would leave."""
-        if not members:
+        if not one.members:
             return False
-        if self.evidence.within(together(members)) >= BULK:
+        if self.evidence.within(one.settings) >= BULK:
             return True
-        if self.judge.explained(together(members)).value >= ENOUGH:
+        if one.explained.value >= ENOUGH:
             return True  # what is left is less than a further cause would have to open again
-        return self._error(members) <= self._noise and self.judge.ratio(together(members)).value <= self.judge.limit
+        return one.error <= self._noise and self.judge.ratio(one.settings).value <= self.judge.limit
 
     @property
     def _noise(self) -> float:
         """The mean absolute error that rounding alone leaves at most."""
         return float(self.evidence.floor[self.evidence.probe].mean())
 
-    def _error(self, members: list[Member]) -> float:
-        """Mean absolute error of a set on the probe."""
-        return self.evidence.error(together(members))
-
-    def _candidates(self, members: list[Member], causes: Sequence[Cause]) -> list[tuple[float, Member]]:
+    def _candidates(self, beside: CauseSet, causes: Sequence[Cause]) -> list[tuple[float, Member]]:
         """What each of some causes takes away beside a set, most first; dear ones only while cheap ones leave a gap."""
-        evidence = self.evidence.given(together(members))
-        before, taken = evidence.error(), {m.cause.name for m in members} | self._hopeless
+        evidence = self.evidence.given(beside.settings)
+        before, taken = evidence.error(), beside.names | self._hopeless
         tried: list[tuple[float, Member]] = []
         cost = 0
         for cause in causes:
@@ -203,10 +174,10 @@ class Search:
                 continue
             gain = 1 - evidence.error(best.undone.settings) / before if before else 0.0
             tried.append((gain, best))
-            if not members and gain < 1 - WORSE:
+            if not beside.members and gain < 1 - WORSE:
                 self._hopeless.add(cause.name)
         for _, member in tried:
-            self._seen.setdefault(member.cause.name, member)
+            self._seen.setdefault(member.name, member)
         return sorted(tried, key=lambda one: one[0], reverse=True)
 
     def _best(self, cause: Cause, evidence: Evidence) -> Member | None:
@@ -232,74 +203,35 @@ class Search:
         best = simplest(ways)
         return Member(cause=cause, undone=best) if best else None
 
-    def _refitted(self, members: list[Member]) -> list[Member]:
+    def _refitted(self, grown: CauseSet) -> CauseSet:
         """Each member fitted again beside the others; the last one was just fitted so."""
-        members = list(members)
-        for i in range(len(members) - 1):
-            others = members[:i] + members[i + 1 :]
-            again = self._best(members[i].cause, self.evidence.given(together(others)))
-            if again is not None and self._error([*others, again]) < self._error(members):
-                members[i] = again
-        return members
+        for i in range(len(grown) - 1):
+            others = grown.without(i)
+            again = self._best(grown.members[i].cause, self.evidence.given(others.settings))
+            if again is not None and others.plus(again).error < grown.error:
+                grown = CauseSet(judge=self.judge, members=(*grown.members[:i], again, *grown.members[i + 1 :]))
+        return grown
 
-    def _backward(self, members: list[Member], keep: int) -> list[Member]:
-        """Leave out what the gap does not open again without, weakest first."""
-        members = list(members)
-        while len(members) > keep:
-            weak = [
-                (self._reopened(members, i).value, i) for i in range(keep, len(members)) if not self._stays(members, i)
-            ]
-            if not weak:
-                return members
-            members.pop(min(weak)[1])
-        return members
-
-    def _reopened(self, members: list[Member], i: int) -> Estimate:
-        """What opens again without member i."""
-        return self.judge.reopened(together(members), together(members[:i] + members[i + 1 :]))
-
-    def _stays(self, members: list[Member], i: int) -> bool:
-        """Whether a member belongs to the set."""
-        again, whole, without = self._reopened(members, i), together(members), together(members[:i] + members[i + 1 :])
-        sure = again.low > 0 or self.judge.exact(whole, without)
-        return again.value >= REOPENS and sure and SLOPE[0] <= self.judge.slope(whole, without) <= SLOPE[1]
-
-    def _accepted(self, members: list[Member], share: Estimate) -> bool:
-        """Whether a set explains enough."""
-        return bool(members) and explains(share)
-
-    def _settle(self, members: list[Member], share: Estimate, *, keep: int) -> None:
+    def _settle(self, best: CauseSet, known: CauseSet) -> None:
         """Write down what was found."""
-        if not self._accepted(members, share):
-            self.found.closest = (members, share)
-            self.found.members = members[:keep]
-            return
         found = self.found
-        found.members = sorted(members, key=lambda m: m.cause.rung.order)
-        found.explained = share
-        for i, member in enumerate(found.members):
-            rest = together(found.members[:i] + found.members[i + 1 :])
-            found.slopes[member.cause.name] = self.judge.slope(found.settings, rest)
-            found.reopened[member.cause.name] = self.judge.reopened(found.settings, rest)
-            found.alternatives[member.cause.name] = self._tied(found.members, i)
-
-    def _tied(self, members: list[Member], i: int) -> tuple[str, ...]:
-        """Causes that would do as well in the place of member i."""
-        others, mine = members[:i] + members[i + 1 :], members[i].cause.name
-        found = []
-        for name, member in self._seen.items():
-            if name in {m.cause.name for m in members} or together(others).clashes(member.undone.settings):
-                continue
-            settings = together([*others, member])
-            close = self.evidence.error(settings) <= 1.2 * self.evidence.error(together(members)) + 1e-9
-            if alike(name, mine) or (close and self.judge.tied(together(members), settings)):
-                found.append(name)
-        return tuple(found)
+        if not best.enough:
+            found.closest = best
+            found.members = known.members
+            return
+        ordered = CauseSet(judge=self.judge, members=tuple(sorted(best.members, key=lambda m: m.cause.rung.order)))
+        found.members = ordered.members
+        found.explained = best.explained
+        for i, member in enumerate(ordered.members):
+            found.slopes[member.name] = ordered.slope(i)
+            found.reopened[member.name] = ordered.reopened(i)
+            found.alternatives[member.name] = ordered.tied(i, self._seen.values())
 
 
-def explains(share: Estimate) -> bool:
-    """Whether so much of a gap is enough to name what explains it."""
-    return share.value >= EXPLAINED and share.low >= SURELY
+def _better(one: CauseSet | None, other: CauseSet) -> CauseSet | None:
+    """A set or another one, whichever explains more; None where neither explains a number."""
+    bar = one.explained.value if one is not None else -math.inf
+    return other if other.explained.value > bar else one
 
 
 def least(missing: int) -> float:
@@ -312,16 +244,3 @@ def least(missing: int) -> float:
     [0.067, 0.092, 0.146, 0.146]
     """
     return FAIR * (1 - math.sqrt(1 - 1 / max(missing, 2)))
-
-
-def together(members: Sequence[Member]) -> Settings:
-    """All settings of a set at once."""
-    settings = Settings()
-    for member in members:
-        settings |= member.undone.settings
-    return settings
-
-
-def finite(value: float) -> float | None:
-    """The number, or None where it is none."""
-    return float(value) if np.isfinite(value) else None

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from samepolicy.engines import hf_load
+from samepolicy.engines import fingerprint
 from samepolicy.errors import InputError
 from samepolicy.records.side import Sampling
 
@@ -72,7 +72,7 @@ def seed_of(sampling: Sampling, group: int, sample: int) -> int:
 
 def files_fingerprint(path: str, adapter: str | None = None) -> str | None:
     """A hash of the weight files in a local folder, and of the adapter's; None where the folder is not here."""
-    return hf_load.weights_fingerprint(path, None, adapter) if holds_weights(path) else None
+    return fingerprint.weights(path, None, adapter) if holds_weights(path) else None
 
 
 def holds_weights(path: str) -> bool:

@@ -4,63 +4,32 @@ The model folder's generation config is not applied: sampling is what the caller
 in it that are not neutral are named in `describe(…).extra`. Only its end tokens are used.
 """
 
-import copy
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
 
 from samepolicy.arrays import Ragged
-from samepolicy.engines import hf_load
+from samepolicy.engines import fingerprint, hf_load
 from samepolicy.engines import sampling as arithmetic
-from samepolicy.engines.base import Capabilities, Engine, Message, Scores, check_ids, check_prompts, choose
+from samepolicy.engines.base import Capabilities, Engine, Message, Scores, check_ids, check_prompts
 from samepolicy.engines.change import UNCHANGED, Change, Changeable
+from samepolicy.engines.folder import end_tokens, reshaping
 from samepolicy.engines.head import Ask
-from samepolicy.engines.hf_change import changed, fields_of
+from samepolicy.engines.hf_change import fields_of
 from samepolicy.engines.hf_generate import respond
 from samepolicy.engines.hf_network import Network
+from samepolicy.engines.hf_options import Options, read
 from samepolicy.engines.hf_score import batches, score_all
 from samepolicy.engines.hf_states import states_of
+from samepolicy.engines.hf_variants import Variants
 from samepolicy.engines.layout import PLAIN, Layout
 from samepolicy.engines.rollout import Response, as_run
 from samepolicy.engines.states import States
 from samepolicy.errors import EngineError, InputError
 from samepolicy.records.run import Run
 from samepolicy.records.side import Sampling, Side
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """Keywords of the hf engine.
-
-    Attributes:
-        dtype: dtype of weights and arithmetic; "auto" is that of the files (float32 for GGUF).
-        weights_dtype: dtype that the weights are rounded to first, before they are cast to `dtype`.
-        device: where it runs, such as "cpu" or "cuda:0"; "auto" is the accelerator if there is one.
-        attention: attention implementation, such as "sdpa" or "eager"; None leaves it to transformers.
-        adapter: folder of a LoRA adapter.
-        head_dtype: dtype of the output head; None is `dtype`.
-        batch_tokens: tokens of a batch, padding included.
-        trust_remote_code: run code that comes with the model.
-    """
-
-    dtype: str = "auto"
-    weights_dtype: str | None = None
-    device: str = "auto"
-    attention: str | None = None
-    adapter: str | None = None
-    head_dtype: str | None = None
-    batch_tokens: int = 4096
-    trust_remote_code: bool = False
-
-    def __post_init__(self) -> None:
-        """Refuse dtypes and sizes that do not exist."""
-        choose("dtype", self.dtype, ("auto", *hf_load.DTYPES))
-        for name in ("weights_dtype", "head_dtype"):
-            choose(name, getattr(self, name) or "float32", hf_load.DTYPES)
-        if self.batch_tokens < 1:
-            raise InputError(f"batch_tokens must be 1 or more, but it is {self.batch_tokens}.")
 
 
 def load(path: str, **options: Any) -> "HuggingFace":
@@ -76,7 +45,7 @@ def load(path: str, **options: Any) -> "HuggingFace":
         MissingDependencyError: torch or transformers is not installed.
     """
     chosen = Options(**options)
-    model = _read(path, chosen)
+    model = read(path, chosen)
     return HuggingFace(path, model, hf_load.read_tokenizer(path, trust_remote_code=chosen.trust_remote_code), chosen)
 
 
@@ -94,7 +63,7 @@ class HuggingFace(Engine):
         self.tokenizer = tokenizer
         self.options = options
         self._network = Network.of(model, head_dtype=options.head_dtype, like=like)
-        self._last: dict[str, tuple[Any, Any]] = {}
+        self._variants = Variants(path, model, options)
 
     @property
     def model(self) -> Any:
@@ -131,7 +100,7 @@ class HuggingFace(Engine):
             "attention": self.model.config._attn_implementation,
             "weights_dtype": options.weights_dtype,
             "adapter": options.adapter,
-            "generation_config_not_applied": _not_neutral(self.model.generation_config),
+            "generation_config_not_applied": reshaping(self.model.generation_config.to_dict()),
             "vocab_size": self._network.vocabulary,
             "eos_ids": sorted(self._stops()),
             "bos_id": getattr(tokenizer, "bos_token_id", None),
@@ -141,10 +110,10 @@ class HuggingFace(Engine):
             engine="hf",
             version=transformers.__version__,
             model=self.path,
-            weights=hf_load.weights_fingerprint(self.path, self.model, options.adapter),
-            tokenizer=None if tokenizer is None else hf_load.tokenizer_fingerprint(tokenizer),
-            template=None if template is None else hf_load.text_fingerprint(str(template)),
-            dtype=_name(self.model.dtype),
+            weights=fingerprint.weights(self.path, self.model, options.adapter),
+            tokenizer=None if tokenizer is None else fingerprint.tokenizer(tokenizer),
+            template=None if template is None else fingerprint.text(str(template)),
+            dtype=hf_load.dtype_name(self.model),
             head_dtype=options.head_dtype,
             sampling=sampling,
             extra={name: value for name, value in extra.items() if value not in (None, {}, [])},
@@ -193,28 +162,7 @@ class HuggingFace(Engine):
         wide = dtype in ("float32", "float64")
         head_dtype = None if wide else self.options.head_dtype
         options = replace(self.options, dtype=dtype, weights_dtype=weights_dtype, head_dtype=head_dtype)
-        if change.config and change.adapter and self.options.adapter:
-            raise EngineError("Config fields can be changed only where the adapter is merged into the weights.")
-        if change != UNCHANGED and change.same_weights:
-            plain = self._held(
-                "plain", (dtype, weights_dtype), lambda: self.variant(dtype=dtype, weights_dtype=weights_dtype).model
-            )
-            model = changed(plain if change.config else copy.deepcopy(plain), change)
-            return self._varied(model, options)
-        if change != UNCHANGED:
-            model = changed(self._exact(change), change, self._other(change.weights))
-            for step in (weights_dtype or dtype, dtype):
-                hf_load.cast(model, step)
-            return self._varied(model, options)
-        if self._rounded not in ("float32", weights_dtype or dtype):
-            return self._varied(_read(self.path, options), options)
-        model = copy.deepcopy(self.model)
-        for step in (weights_dtype or dtype, dtype):
-            hf_load.cast(model, step)
-        return self._varied(model, options)
-
-    def _varied(self, model: Any, options: Options) -> Self:
-        """This engine with another model of the same kind."""
+        model = self._variants.make(options, change)
         like = self._network if type(model) is type(self.model) else None
         return type(self)(self.path, model, self.tokenizer, options, like)
 
@@ -226,7 +174,7 @@ class HuggingFace(Engine):
 
     def check_weights(self, path: str) -> None:
         """Refuse a folder whose config or files are not of this model; see `Engine.check_weights`."""
-        hf_load.check_files(path, self.model.config, trust_remote_code=self.options.trust_remote_code)
+        self._variants.check_weights(path)
 
     def changeable(self) -> Changeable:
         """The config's positions and scales, and the names of the weights; see `Engine.changeable`."""
@@ -237,39 +185,6 @@ class HuggingFace(Engine):
             limit=self._network.limit,
         )
 
-    def _exact(self, change: Change) -> Any:
-        """A model to change: a copy of this one, or of its files where these weights are rounded or adapted."""
-        plain = change.adapter or self.options.adapter is None
-        if self._rounded == "float32" and plain:
-            return copy.deepcopy(self.model)
-        kept = self.options.adapter if change.adapter else None
-        options = replace(self.options, dtype="auto", weights_dtype=None, adapter=kept)
-        return copy.deepcopy(self._held("exact", (self.path, kept), lambda: _read(self.path, options)))
-
-    def _other(self, path: str | None) -> Any:
-        """The model that weights are taken from."""
-        if path is None:
-            return None
-        return self._held("other", path, lambda: self._read_other(path))
-
-    def _read_other(self, path: str) -> Any:
-        """The same, checked and read."""
-        self.check_weights(path)
-        trust = self.options.trust_remote_code
-        return hf_load.read_model(path, dtype="auto", attention=None, trust_remote_code=trust)
-
-    def _held(self, what: str, key: Any, read: Callable[[], Any]) -> Any:
-        """What was read last of a kind, for changes that come in series; read now if it is another."""
-        if self._last.get(what, (None, None))[0] != key:
-            self._last.pop(what, None)
-            self._last[what] = key, read()
-        return self._last[what][1]
-
-    @property
-    def _rounded(self) -> str:
-        """The dtype that the weights in hand are rounded to."""
-        return self.options.weights_dtype or _name(self.model.dtype)
-
     def _tokenizer(self) -> Any:
         """The tokenizer, or a refusal where the model came without one."""
         if self.tokenizer is None:
@@ -278,34 +193,7 @@ class HuggingFace(Engine):
 
     def _stops(self) -> frozenset[int]:
         """The end tokens: those of the generation config (else of the config) and the tokenizer's."""
-        ends = self.model.generation_config.eos_token_id
-        ends = self.model.config.get_text_config().eos_token_id if ends is None else ends
-        listed = [*(ends if isinstance(ends, list) else [ends]), getattr(self.tokenizer, "eos_token_id", None)]
-        return frozenset(int(end) for end in listed if end is not None)
-
-
-def _read(path: str, options: Options) -> Any:
-    """The model on its device, with its adapter, rounded to `weights_dtype` and cast to `dtype`."""
-    model = hf_load.read_model(
-        path,
-        dtype=options.weights_dtype or options.dtype,
-        attention=options.attention,
-        trust_remote_code=options.trust_remote_code,
-    )
-    if options.adapter:
-        hf_load.add_adapter(model, options.adapter, dtype=options.weights_dtype or _name(model.dtype))
-    if options.weights_dtype and options.dtype != "auto":
-        hf_load.cast(model, options.dtype)
-    return hf_load.to_device(model, options.device)
-
-
-def _name(dtype: Any) -> str:
-    """A torch dtype's name without its module."""
-    return str(dtype).removeprefix("torch.")
-
-
-def _not_neutral(config: Any) -> dict[str, Any]:
-    """The sampling settings of a generation config that would reshape the distribution if they were applied."""
-    neutral = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
-    given = {name: getattr(config, name, None) for name in neutral}
-    return {name: value for name, value in given.items() if value is not None and value != neutral[name]}
+        configs = self.model.generation_config, self.model.config.get_text_config()
+        ends = next((found for config in configs if (found := end_tokens(config.to_dict()))), [])
+        own = getattr(self.tokenizer, "eos_token_id", None)
+        return frozenset([*ends, *([] if own is None else [int(own)])])

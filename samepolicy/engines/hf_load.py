@@ -2,13 +2,10 @@
 
 import importlib
 import io
-import json
 import textwrap
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr
-from functools import lru_cache
-from hashlib import sha256
 from logging import CRITICAL, getLogger
 from pathlib import Path
 from typing import Any
@@ -17,7 +14,8 @@ from samepolicy.errors import EngineError, InputError, MissingDependencyError
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 _SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "intermediate_size", "num_attention_heads")
-_WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth")
+WEIGHT_FILES = ("*.safetensors", "*.bin", "*.pt", "*.pth")
+"""Files of a model folder that may hold weights."""
 
 
 def need(*packages: str) -> None:
@@ -106,7 +104,7 @@ def check_files(path: str, config: Any, *, trust_remote_code: bool) -> None:
                 f"The weights in {path!r} are of another architecture: {name} is {theirs}, where the model has {ours}; "
                 "give checkpoints of the model that is trained."
             )
-    if not any(file for pattern in _WEIGHTS for file in folder.glob(pattern)):
+    if not any(file for pattern in WEIGHT_FILES for file in folder.glob(pattern)):
         raise InputError(f"{path!r} holds a config but no weights; give folders of saved models.")
     for file in sorted(folder.glob("*.safetensors")):
         with _explained(path), safe_open(file, "pt"):
@@ -141,6 +139,11 @@ def add_adapter(model: Any, folder: str, *, dtype: str) -> None:
     model.eval().requires_grad_(False)
 
 
+def dtype_name(model: Any) -> str:
+    """The name of the dtype that a model computes in, as `DTYPES` has it."""
+    return str(model.dtype).removeprefix("torch.")
+
+
 def to_device(model: Any, device: str) -> Any:
     """Move a model to a device; "auto" is the accelerator if there is one, else the CPU."""
     import torch
@@ -166,57 +169,6 @@ def cast(model: Any, dtype: str) -> None:
     for name, tensor in saved.items():
         if torch.is_floating_point(tensor) and not any(part in name.split(".") for part in kept):
             tensor.data = tensor.data.to(getattr(torch, dtype))
-
-
-def weights_fingerprint(path: str, model: Any, adapter: str | None) -> str:
-    """A hash of the weight files (of the parameters where there are no local files), and of the adapter's."""
-    here = Path(path).expanduser()
-    files = [here] if here.is_file() else sorted(f for pattern in _WEIGHTS for f in here.glob(pattern))
-    files += sorted(f for pattern in _WEIGHTS for f in Path(adapter).glob(pattern)) if adapter else []
-    if not files:
-        return _parameters(model)
-    parts = [_file(str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files]
-    return parts[0][:16] if len(parts) == 1 else text_fingerprint("".join(parts))
-
-
-def tokenizer_fingerprint(tokenizer: Any) -> str:
-    """A hash of vocabulary, merges and rules; of the vocabulary alone where the tokenizer is no fast one."""
-    fast = getattr(tokenizer, "backend_tokenizer", None)
-    if fast is None:
-        return text_fingerprint(json.dumps(sorted(tokenizer.get_vocab().items())))
-    state = json.loads(fast.to_str())
-    return text_fingerprint(json.dumps({k: v for k, v in state.items() if k not in ("truncation", "padding")}))
-
-
-def text_fingerprint(text: str) -> str:
-    """A short hash of a text.
-
-    >>> text_fingerprint("a")
-    'ca978112ca1bbdca'
-    """
-    return sha256(text.encode()).hexdigest()[:16]
-
-
-@lru_cache(maxsize=256)
-def _file(path: str, size: int, changed: int) -> str:
-    """The SHA-256 of a file, read once for each size and time of change."""
-    del size, changed
-    digest = sha256()
-    with Path(path).open("rb") as file:
-        while block := file.read(1 << 22):
-            digest.update(block)
-    return digest.hexdigest()
-
-
-def _parameters(model: Any) -> str:
-    """A hash of the parameters' bytes, in order of name."""
-    import torch
-
-    digest = sha256()
-    for name, tensor in sorted(model.state_dict().items()):
-        digest.update(name.encode())
-        digest.update(tensor.detach().contiguous().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()[:16]
 
 
 def _source(path: str) -> tuple[str, dict[str, str]]:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from samepolicy.arrays import Ragged
-from samepolicy.engines import hf_load
+from samepolicy.engines import fingerprint, hf_load
 from samepolicy.engines import server_probe as probe
 from samepolicy.engines.base import Capabilities, Engine, Message, Scores, check_ids, check_prompts, choose
 from samepolicy.engines.folder import files_fingerprint, generation_config, holds_weights, reshaping, seed_of
@@ -158,7 +158,7 @@ class Server(Engine):
             version=self.found.version,
             model=self.found.folder or self.found.model,
             weights=files_fingerprint(folder),
-            tokenizer=None if tokenizer is None else hf_load.tokenizer_fingerprint(tokenizer),
+            tokenizer=None if tokenizer is None else fingerprint.tokenizer(tokenizer),
             template=self._template(),
             dtype=self.options.dtype,
             sampling=sampling,
@@ -240,7 +240,7 @@ class Server(Engine):
             return None
         chat = [{"role": "user", "content": "Which template is this?"}]
         rendered, ours = self.encode(chat), encode(self.tokenizer, chat)
-        return hf_load.text_fingerprint(str(template) if rendered == ours else str(rendered))
+        return fingerprint.text(str(template) if rendered == ours else str(rendered))
 
     @property
     def _vocabulary(self) -> int:

@@ -7,13 +7,13 @@ order than scoring does, as real kernels do. Everything runs in about a second w
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from hashlib import sha256
 from typing import Any, Literal, Self
 from zlib import crc32
 
 import numpy as np
 
 from samepolicy.arrays import Ragged
+from samepolicy.engines import fingerprint
 from samepolicy.engines import sampling as arithmetic
 from samepolicy.engines.base import Capabilities, Engine, Message, Scores, check_ids, check_prompts, choose
 from samepolicy.engines.change import UNCHANGED, Change, Changeable
@@ -123,7 +123,7 @@ class Toy(Engine):
             version="1",
             model=f"toy(seed={self.options.seed})",
             weights=Model.random(VOCABULARY, seed=self.options.seed).fingerprint(),
-            tokenizer=sha256(CHARACTERS.encode()).hexdigest()[:16],
+            tokenizer=fingerprint.text(CHARACTERS),
             dtype=self.options.dtype,
             sampling=sampling,
             extra={name: value for name, value in extra.items() if value is not None},

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from samepolicy.arrays import Ragged
-from samepolicy.engines import hf_load, vllm_load
+from samepolicy.engines import fingerprint, vllm_load
 from samepolicy.engines.base import Capabilities, Engine, Message, Scores, check_ids, check_prompts
 from samepolicy.engines.folder import end_tokens, files_fingerprint, generation_config, reshaping, seed_of
 from samepolicy.engines.rollout import Response, as_run
@@ -200,8 +200,8 @@ class VLLM(Engine):
             version=vllm.__version__,
             model=self.path,
             weights=files_fingerprint(self.path, self.options.adapter),
-            tokenizer=hf_load.tokenizer_fingerprint(self.tokenizer),
-            template=None if template is None else hf_load.text_fingerprint(str(template)),
+            tokenizer=fingerprint.tokenizer(self.tokenizer),
+            template=None if template is None else fingerprint.text(str(template)),
             dtype=str(model.dtype).removeprefix("torch."),
             sampling=sampling,
             extra={name: value for name, value in extra.items() if value is not None and value != {}},

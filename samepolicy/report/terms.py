@@ -9,11 +9,19 @@ from typing import Any, Literal, TypeAlias
 
 from samepolicy.errors import InputError
 from samepolicy.report.tables import interval
-from samepolicy.report.words import RUNGS, STEPS, VERDICTS
+from samepolicy.report.words import NUMBERS, PROOFS, RUNGS, STEPS, VERDICTS
 
 Kind: TypeAlias = Literal[
-    "verdict", "step", "rung", "metric", "threshold", "column", "engine", "format", "key", "cause"
+    "verdict", "number", "proof", "step", "rung", "metric", "threshold", "column", "engine", "format", "key", "cause"
 ]
+
+WORDS: dict[Kind, dict[str, str]] = {
+    "verdict": VERDICTS,
+    "number": NUMBERS,
+    "proof": PROOFS,
+    "step": STEPS,
+    "rung": RUNGS,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,8 +51,7 @@ class Term:
 
 def all_terms() -> tuple[Term, ...]:
     """Every term, kind by kind."""
-    words: tuple[tuple[Kind, dict[str, str]], ...] = (("verdict", VERDICTS), ("step", STEPS), ("rung", RUNGS))
-    parts = (_word(name, kind, text) for kind, told in words for name, text in told.items())
+    parts = (_word(name, kind, text) for kind, told in WORDS.items() for name, text in told.items())
     return (*parts, *_causes(), *_metrics(), *_thresholds(), *_columns(), *_engines(), *_formats(), *_keys())
 
 

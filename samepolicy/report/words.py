@@ -1,4 +1,4 @@
-"""What the terms of a diagnosis mean: verdicts, rungs of the ladder, and the steps of a consistency test."""
+"""What the terms of a diagnosis mean: verdicts, numbers, proofs, rungs of the ladder, steps of a consistency test."""
 
 VERDICTS = {
     "same": (
@@ -18,6 +18,43 @@ VERDICTS = {
         "The data cannot place the gap: its interval lies across the limit, the floor is not known, there is nothing "
         "to compare, or one side is a copy of the other. The next step says what would settle it. Exit status 3."
     ),
+}
+
+NUMBERS = {
+    "d": "The log-ratio of a token, log π_trainer - log π_rollout, in nats. 0 where the two policies agree.",
+    "floor": (
+        "What rounding alone does to a log-ratio, in nats. Measured on this run: each side's declared dtype against "
+        "float32, in bins of surprisal, since a token that the model is sure of is rounded less. The pair's floor² is "
+        "the sum of both sides'."
+    ),
+    "G/floor²": (
+        "The gap in units of rounding: the token mean of the squared log-ratio, each token capped at 8 of its floors, "
+        "over the floor². 1 is what rounding alone does; the limit is 1.5 (2 with fewer than 12 prompts)."
+    ),
+    "tails": (
+        "The share of tokens more than 8 floors apart. They are capped in G/floor², so that one token cannot decide; "
+        "more than 5 % of them is a difference by itself."
+    ),
+    "explained": (
+        "The share of the gap above the floor that closes when the named causes are undone together. Read on prompts "
+        "that nothing was fitted on; at least 85 % is asked for, and 70 % at the lower end of the interval."
+    ),
+    "slope": (
+        "How large a cause is beside what undoing it predicts: the median over the tokens that it moves clearly. 1 is "
+        "exactly as predicted; a cause outside of 0.8 to 1.2 is not named."
+    ),
+    "ledger": (
+        "What the gap is made of: how far each named cause alone moves a token on average, in nats, and what is left. "
+        "Rows need not add up to the whole, since causes can pull a token both ways."
+    ),
+    "residual": "What is left of the gap once every named cause is undone. At the limit or below it is rounding.",
+}
+
+PROOFS = {
+    "structural": "Ids, masks, constants or tensors prove the cause by themselves, without any forward.",
+    "undone": "The reference scores as the cause would have it, and the gap closes.",
+    "surprisal": "How likely the sampled tokens were gives a cause away that the recorded log-probs hide.",
+    "size": "The error's size and shape alone show it, as for a number format, which no other engine rounds alike.",
 }
 
 RUNGS = {

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -195,6 +196,7 @@ def test_diagnose_scores_what_is_lacking(call: Call, recorded: Path, tmp_path: P
 
 
 def test_explain_knows_every_term(call: Call):
+    from samepolicy.causes.base import Proof
     from samepolicy.diagnose.ladder import RUNGS
     from samepolicy.diagnose.result import EXIT_CODES
     from samepolicy.metrics import all_metrics
@@ -203,6 +205,7 @@ def test_explain_knows_every_term(call: Call):
     assert list(words.STEPS) == steps
     assert list(words.RUNGS) == list(RUNGS)
     assert list(words.VERDICTS) == list(EXIT_CODES)
+    assert tuple(words.PROOFS) == get_args(Proof)
     value = call("explain", "--json").value
     names = {term["name"] for term in value["terms"]}
     assert {*steps, *RUNGS, *EXIT_CODES, *all_metrics(), "hf", "toy", "verl_npy", "rollout_logp"} <= names
@@ -217,6 +220,8 @@ def test_explain_knows_every_term(call: Call):
         ("K3", "mean 0 to 0.001 (dense), by miles documentation"),
         ("different", "Exit status 1."),
         ("shift", "position m-1+i"),
+        ("g/floor²", "the limit is 1.5"),
+        ("undone", "the gap closes"),
         ("fixed prompts", "kept as token ids"),
         ("toy", "--hide-prompt"),
         ("rollout_corr/k3_kl", "verl's mean of k3"),

@@ -7,7 +7,7 @@ import pytest
 
 from samepolicy.arrays import Ragged
 from samepolicy.cli.check import _load
-from samepolicy.engines import hf
+from samepolicy.engines import hf_load
 from samepolicy.engines.base import engine
 from samepolicy.records.side import Sampling
 
@@ -30,8 +30,8 @@ PAIRS = [
 def test_one_model_is_read_once(
     tiny, ragged_ids: tuple[Ragged, Ragged], monkeypatch: pytest.MonkeyPatch, rollout: dict, trainer: dict, reads: int
 ):
-    spec, read, count = f"hf:{tiny('llama')}", hf._read, []
-    monkeypatch.setattr(hf, "_read", lambda *given: count.append(given) or read(*given))
+    spec, read, count = f"hf:{tiny('llama')}", hf_load.read_model, []
+    monkeypatch.setattr(hf_load, "read_model", lambda *path, **how: count.append(path) or read(*path, **how))
     sides = [{"device": "cpu", **side} for side in (rollout, trainer)]
     found = _load([(spec, side) for side in sides], lambda *_: None)
     assert len(count) == reads

@@ -9,7 +9,7 @@ import pytest
 from samepolicy.arrays import Ragged
 from samepolicy.cli.main import status
 from samepolicy.diagnose import check
-from samepolicy.engines import hf_load
+from samepolicy.engines import fingerprint
 from samepolicy.engines.base import Engine, engine
 from samepolicy.errors import EngineError, InputError
 from samepolicy.records.side import Sampling
@@ -90,7 +90,7 @@ def test_a_plain_server_that_knows_ids_is_spoken_to_by_ids(tokenizer: str):
 def one_tokenizer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both sides declare the toy's tokenizer, as they do where it is a model's."""
     declared = TOY.engine.describe(Sampling()).tokenizer
-    monkeypatch.setattr(hf_load, "tokenizer_fingerprint", lambda _: declared)
+    monkeypatch.setattr(fingerprint, "tokenizer", lambda _: declared)
 
 
 @pytest.mark.usefixtures("one_tokenizer")
