@@ -13,6 +13,9 @@ from samepolicy.summary import Summary, json_number
 State: TypeAlias = Literal["normal", "low", "high", "no value"]
 """Where a value lies against its range."""
 
+DENSE, MIXTURE = "dense", "mixture of experts"
+"""Kinds of models that have usual ranges of their own."""
+
 KNOWN = ("float32", "float16", "bfloat16", "fp8")
 
 
@@ -28,7 +31,7 @@ class Threshold:
         meaning: what a value outside says.
         source: who says so.
         dtypes: it holds where the coarser of the two sides' dtypes is one of these; empty holds anywhere.
-        models: the kind of model that it was stated for; shown, since a run does not say what its model is.
+        models: the kind of model that it was stated for, which is shown; a run seldom says what its model is.
     """
 
     metric: str
@@ -114,7 +117,7 @@ THRESHOLDS = (
         high=1e-3,
         meaning="dense models lie at 1e-5 to 1e-3",
         source="miles documentation",
-        models="dense",
+        models=DENSE,
     ),
     Threshold(
         metric="k3",
@@ -123,7 +126,7 @@ THRESHOLDS = (
         high=0.1,
         meaning="even mixtures of experts lie at 1e-3 to 1e-1",
         source="miles documentation",
-        models="mixture of experts",
+        models=MIXTURE,
     ),
     Threshold(
         metric="ess_token",
@@ -207,23 +210,30 @@ THRESHOLDS = (
 """The ranges, in the order in which they are shown."""
 
 
-def judge(summary: Summary, *, rollout_dtype: str | None, trainer_dtype: str | None) -> tuple[Reading, ...]:
+def judge(
+    summary: Summary, *, rollout_dtype: str | None, trainer_dtype: str | None, experts: int | None = None
+) -> tuple[Reading, ...]:
     """Put a summary's values beside the usual ranges that hold for these dtypes.
 
     Args:
         summary: what was measured.
         rollout_dtype: the rollout's declared dtype; None where it is not declared.
         trainer_dtype: the trainer's.
+        experts: how many experts the model has; ranges for dense models and for mixtures of experts both apply where
+            that is not known.
 
     Returns:
         One reading for each threshold that applies and whose metric was measured. A range for one dtype applies where
         the coarser of the two sides has it; where one is not declared, no such range applies.
     """
     coarsest = _coarser(rollout_dtype, trainer_dtype)
+    other = None if experts is None else DENSE if experts else MIXTURE
     return tuple(
         _reading(summary, threshold)
         for threshold in THRESHOLDS
-        if threshold.metric in summary and (not threshold.dtypes or coarsest in threshold.dtypes)
+        if threshold.metric in summary
+        and (not threshold.dtypes or coarsest in threshold.dtypes)
+        and threshold.models != other
     )
 
 

@@ -23,6 +23,7 @@ from samepolicy.records.run import Run
 from samepolicy.records.self_checks import self_checks
 from samepolicy.records.side import Sampling, Side
 from samepolicy.semantics import noted
+from samepolicy.structure.ids import declared
 from samepolicy.summary import Summary, measure
 
 
@@ -131,12 +132,13 @@ def explained(
         steps=steps(m, verdict, named),
         ladder=ladder(m, verdict, named),
         facts=m.facts,
-        readings=health.judge(summary, **dtypes),
+        readings=health.judge(summary, **dtypes, experts=declared(run, "experts")),
         self_checks=dict(self_checks(run)),
         run=run,
         findings=named.findings,
         ledger=named.ledger,
         unchecked=named.unchecked,
+        tried=named.tried,
     )
 
 
@@ -159,7 +161,8 @@ def score_trainer(run: Run, trainer: Engine, sampling: Sampling) -> Run:
 def _scored(run: Run, trainer: Engine, progress: Progress) -> Run:
     """Score what the run lacks; a trainer that declares nothing is what was given as the trainer."""
     if run.trainer == Side() and "trainer_logp" in run:
-        run = replace(run, trainer=trainer.describe(run.rollout.sampling or Sampling()))
+        told = trainer.describe(run.rollout.sampling or Sampling())
+        run = replace(run, trainer=told, info={**run.info, "trainer_assumed": True})
     if "trainer_logp" not in run:
         sampling = run.trainer.sampling or run.rollout.sampling or Sampling()
         run = score_trainer(run, trainer, sampling)

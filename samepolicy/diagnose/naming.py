@@ -12,7 +12,7 @@ from samepolicy.diagnose.findings import searched, self_proved, structural
 from samepolicy.diagnose.ledger import Ledger, ledger
 from samepolicy.diagnose.measured import Measured
 from samepolicy.diagnose.search import ENOUGH, Found, Search
-from samepolicy.diagnose.sets import Member
+from samepolicy.diagnose.sets import REOPENS, Member
 from samepolicy.errors import SamePolicyError
 from samepolicy.floor import Progress
 from samepolicy.floor.gap import Gap, measure
@@ -49,12 +49,14 @@ class Named:
         findings: named causes, most likely first.
         ledger: what the gap is made of; None where there was nothing to explain.
         unchecked: causes that could not be checked.
+        tried: causes that were undone in vain, where nothing was named.
         closest: the best set that is not good enough to be named, in words; empty where there is none.
     """
 
     findings: tuple[Finding, ...] = ()
     ledger: Ledger | None = None
     unchecked: tuple[Unchecked, ...] = ()
+    tried: tuple[str, ...] = ()
     closest: str = ""
 
 
@@ -90,6 +92,7 @@ class Naming:
             findings=tuple(sorted(self.findings, key=_rank)),
             ledger=self._ledger(),
             unchecked=tuple(Unchecked(name=n, takes=t) for n, t in self.unchecked.items() if n not in self._names),
+            tried=self._tried(),
             closest=self._closest(),
         )
 
@@ -187,9 +190,14 @@ class Naming:
         read = evidence.read
         return measure(difference[read], whole.floor[read] ** 2, whole.prompt[read])
 
+    def _tried(self) -> tuple[str, ...]:
+        """What was tried for nothing."""
+        return () if self.findings else tuple(dict.fromkeys(name for f in self.found for name in f.tried))
+
     def _closest(self) -> str:
-        """The best set that was not good enough."""
-        parts = [f.closest for f in self.found if f.closest and not f.members]
+        """The best set that was not good enough, where it explains anything to speak of."""
+        known = (f.closest for f in self.found if not f.members)
+        parts = [closest for closest in known if closest and closest.explained.value >= REOPENS]
         if not parts:
             return ""
         closest = max(parts, key=lambda one: one.explained.value)

@@ -44,6 +44,7 @@ class Diagnosis:
         findings: named causes, most likely first.
         ledger: nats per token of each named cause, and what is left; None where there was nothing to explain.
         unchecked: causes that could not be checked, with what it would take.
+        tried: causes that were undone and did not close the gap, where none did.
         run: the run with all columns that were scored; not part of `as_dict`.
     """
 
@@ -64,6 +65,7 @@ class Diagnosis:
     findings: tuple[Finding, ...] = ()
     ledger: Ledger | None = None
     unchecked: tuple[Unchecked, ...] = ()
+    tried: tuple[str, ...] = ()
     course: Course | None = None
 
     @property
@@ -103,6 +105,7 @@ class Diagnosis:
             "ledger": self.ledger and self.ledger.as_dict(),
             "residual": self.ledger and self.ledger.residual and self.ledger.residual.as_dict(),
             "unchecked": [cause.as_dict() for cause in self.unchecked],
+            "tried": list(self.tried),
             "health": [reading.as_dict() for reading in self.readings],
             "self_checks": self.self_checks,
             "semantics": self.run.info.get("semantics"),

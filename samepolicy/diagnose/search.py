@@ -50,6 +50,7 @@ class Found:
         alternatives: for each cause those that explain as much.
         closest: the best set where it is not good enough to be named.
         unchecked: causes that could not be tried, and what it would take.
+        tried: causes that could.
     """
 
     judge: Judge
@@ -60,6 +61,7 @@ class Found:
     alternatives: dict[str, tuple[str, ...]] = field(default_factory=dict)
     closest: CauseSet | None = None
     unchecked: dict[str, str] = field(default_factory=dict)
+    tried: tuple[str, ...] = ()
 
     @property
     def settings(self) -> Settings:
@@ -101,6 +103,7 @@ class Search:
             if best is not None and best.enough:
                 break
             near = _better(near, grown)
+        self.found.tried = tuple(n for n in dict.fromkeys(n for n, _ in self._fits) if n not in self.found.unchecked)
         if best:
             self._settle(best, known)
         elif near:

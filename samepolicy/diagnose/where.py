@@ -55,7 +55,10 @@ class Where:
     def next(self) -> str:
         """The experiment that tells most about a gap of this shape."""
         if self.first > WORSE * self.rest:
-            return "print the prompt ids, attention mask and position ids that either side used for one short prompt"
+            return (
+                "record trainer_prompt_ids, which shows another template or a lost system prompt at once; else print "
+                "prompt ids, attention mask and position ids of both sides for one short prompt"
+            )
         if self.unsure > GROWS * self.sure:
             return (
                 "sample one batch at temperature 1 with top-p 1, top-k off and penalty 1 on both sides; if the gap "

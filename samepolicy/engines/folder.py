@@ -1,4 +1,4 @@
-"""What a model folder says beside its weights: sampling settings, end tokens, fingerprint."""
+"""What a model folder says beside its weights: sampling settings, end tokens, experts, fingerprint."""
 
 import json
 from pathlib import Path
@@ -54,6 +54,15 @@ def end_tokens(config: dict[str, Any]) -> list[int]:
     """
     ends = config.get("eos_token_id")
     return [] if ends is None else [int(end) for end in (ends if isinstance(ends, list) else [ends])]
+
+
+def experts_in(config: dict[str, Any]) -> int:
+    """How many experts a model's config names; 0 for a dense model. Families name the field in their own ways.
+
+    >>> experts_in({"num_experts_per_tok": 2, "n_routed_experts": 64}), experts_in({"hidden_size": 64})
+    (64, 0)
+    """
+    return max((n for key, n in config.items() if "expert" in key and type(n) is int), default=0)
 
 
 def told_apart(sampling: Sampling) -> dict[str, Any]:

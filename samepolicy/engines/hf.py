@@ -15,7 +15,7 @@ from samepolicy.engines import fingerprint, hf_load
 from samepolicy.engines import sampling as arithmetic
 from samepolicy.engines.base import Capabilities, Engine, Message, Scores, check_ids, check_prompts
 from samepolicy.engines.change import UNCHANGED, Change, Changeable
-from samepolicy.engines.folder import end_tokens, reshaping
+from samepolicy.engines.folder import end_tokens, experts_in, reshaping
 from samepolicy.engines.head import Ask
 from samepolicy.engines.hf_change import fields_of
 from samepolicy.engines.hf_generate import respond
@@ -105,6 +105,7 @@ class HuggingFace(Engine):
             "eos_ids": sorted(self._stops()),
             "bos_id": getattr(tokenizer, "bos_token_id", None),
             "pad_id": getattr(tokenizer, "pad_token_id", None),
+            "experts": experts_in(self.model.config.get_text_config().to_dict()),
         }
         return Side(
             engine="hf",
@@ -122,8 +123,14 @@ class HuggingFace(Engine):
     def generate(self, prompts: Ragged, sampling: Sampling, *, samples: int = 1) -> Run:
         """Sample by prefill and decode; see `Engine.generate`."""
         import torch
+        import transformers
 
         network, count = self._network, sampling.max_tokens
+        if not network.decodes:
+            raise EngineError(
+                f"What {type(self.model).__name__} keeps of earlier tokens is lost when it decodes under transformers "
+                f"{transformers.__version__}, so its samples would be wrong; sample with another engine, such as vLLM."
+            )
         limit = None if network.limit is None else network.limit - 1
         prompts = check_prompts(prompts, vocabulary=network.vocabulary, limit=limit, samples=samples)
         found: dict[int, Response] = {}

@@ -2,11 +2,15 @@
 
 import inspect
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Self
 
 from samepolicy.arrays import Array
 from samepolicy.engines.head import Head
 from samepolicy.errors import EngineError
+
+CACHES = ("past_key_values", "cache", "cache_params")
+"""What models of transformers' versions call the cache that `forward` takes and gives back."""
 
 
 @dataclass(frozen=True)
@@ -60,12 +64,33 @@ class Network:
 
         Returns:
             What the head takes, [batch, new, width], and the cache.
+
+        Raises:
+            EngineError: a cache is asked for, and the model takes none.
         """
         run = self.model.base_model if self.split else self.model
-        given = {"input_ids": ids, "attention_mask": attention, "position_ids": positions, "past_key_values": cache}
         takes = inspect.signature(run.forward).parameters
+        name = next((one for one in CACHES if one in takes), "")
+        if keep and not name:
+            raise EngineError(f"A {type(self.model).__name__} takes no cache, so it can score but not sample.")
+        given = {"input_ids": ids, "attention_mask": attention, "position_ids": positions, name: cache}
         out = run(**{n: v for n, v in given.items() if n in takes and v is not None}, use_cache=keep)
-        return out[0], out.past_key_values if keep else None
+        return out[0], getattr(out, name) if keep else None
+
+    @cached_property
+    def decodes(self) -> bool:
+        """Whether a token behind a cache is predicted as in one forward of all, and not as if it stood alone."""
+        import torch
+
+        ids = torch.arange(1, 9, device=self.model.device)[None] % self.vocabulary
+        seen, place = torch.ones_like(ids), torch.arange(8, device=ids.device)[None]
+        with torch.inference_mode():
+            _, cache = self.forward(ids[:, :-1], attention=seen[:, :-1], positions=place[:, :-1], keep=True)
+            behind, _ = self.forward(ids[:, -1:], attention=seen, positions=place[:, -1:], cache=cache, keep=True)
+            whole, _ = self.forward(ids, attention=seen, positions=place)
+            alone, _ = self.forward(ids[:, -1:], attention=seen[:, -1:], positions=place[:, -1:])
+        error, distance = ((one[0, -1] - whole[0, -1]).float().norm() for one in (behind, alone))
+        return not bool(error > (distance / 2).clamp(min=1e-3 * whole[0, -1].float().norm()))
 
 
 def _checked(model: Any) -> tuple[bool, int]:

@@ -14,7 +14,7 @@ import numpy as np
 from samepolicy.arrays import Ragged
 from samepolicy.engines import fingerprint, vllm_load
 from samepolicy.engines.base import Capabilities, Engine, Message, Scores, check_ids, check_prompts
-from samepolicy.engines.folder import end_tokens, files_fingerprint, generation_config, reshaping, seed_of
+from samepolicy.engines.folder import end_tokens, experts_in, files_fingerprint, generation_config, reshaping, seed_of
 from samepolicy.engines.rollout import Response, as_run
 from samepolicy.engines.text import decode, encode
 from samepolicy.engines.vllm_ids import (
@@ -193,6 +193,7 @@ class VLLM(Engine):
             "logprobs_mode": f"{sampling.logprobs}_logprobs",
             "engine_seed": self.options.engine_seed,
             "adapter": self.options.adapter,
+            "experts": experts_in(model.hf_text_config.to_dict()),
             "generation_config_not_applied": reshaping(self._generation),
         }
         return Side(

@@ -49,6 +49,16 @@ def samplings(run: Run) -> tuple[Sampling, Sampling]:
     return effective(rollout), effective(run.trainer.sampling or rollout)
 
 
+def assumed(run: Run) -> bool:
+    """True where the run's trainer declares nothing, and what stands there is of the engine given as the trainer."""
+    return bool(run.info.get("trainer_assumed"))
+
+
+def trainer_itself(run: Run) -> Side:
+    """What the run's trainer declares itself; an engine that was given in its place agrees with nobody."""
+    return Side() if assumed(run) else run.trainer
+
+
 def scored_here(run: Run, column: str) -> bool:
     """True where samepolicy itself scored the column, on the run's very ids."""
     return column in run.info.get("scored_by_samepolicy", ())

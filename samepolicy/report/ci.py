@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
+from samepolicy.report import data
 from samepolicy.report.page.causes import causes
 from samepolicy.report.tables import number
 
@@ -55,8 +56,7 @@ def _rows(value: Mapping[str, Any]) -> Iterator[str]:
     for metric, readout in (*SHOWN, ("ess_token", "ess")):
         if metric not in value["metrics"]:
             continue
-        ranges = [r for r in value["health"] if (r["metric"], r["readout"]) == (metric, readout)]
-        best = next((r for r in ranges if r["state"] == "normal"), ranges[0] if ranges else None)
+        _, best = data.usual(value, metric, readout)
         read = value["metrics"][metric].get(readout)
         shown = read if isinstance(read, str) else number(read, 3)
         yield f"| {metric} {readout} | {shown} | {_range(best)} |"
@@ -67,8 +67,9 @@ def _range(reading: Mapping[str, Any] | None) -> str:
     if reading is None:
         return ""
     low, high = reading["low"], reading["high"]
+    kind = "" if reading["models"] == "any" else f"; {_plain(reading['models'])}"
     ends = f"up to {high:g}" if low in (None, 0.0) else f"{low:g} or more" if high is None else f"{low:g} to {high:g}"
-    return f"{ends} ({'usual' if reading['state'] == 'normal' else 'beyond'}, {_plain(reading['source'])})"
+    return f"{ends} ({'usual' if reading['state'] == 'normal' else 'beyond'}, {_plain(reading['source'])}{kind})"
 
 
 def _plain(text: Any) -> str:

@@ -11,6 +11,7 @@ from samepolicy.fleet import Sample
 from samepolicy.health import judge
 from samepolicy.records.declared import dtype_of
 from samepolicy.records.run import Run
+from samepolicy.structure.ids import declared
 from samepolicy.summary import Summary, json_number, measure
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def of_all(found: Diagnosis, drawn: Sample) -> Diagnosis:
         return found
     dtypes = {"rollout_dtype": dtype_of(found.run.rollout), "trainer_dtype": dtype_of(found.run.trainer)}
     summary = drawn.whole.summary
-    found = replace(found, summary=summary, readings=judge(summary, **dtypes))
+    found = replace(found, summary=summary, readings=judge(summary, **dtypes, experts=declared(found.run, "experts")))
     bad = list(_no_logps(summary.counts))
     if not bad or any(fact.breaks for fact in found.facts):
         return found
@@ -83,6 +84,12 @@ def of_report(
     rules = whole.whatif if whole else whatif or _whatif(found.run)
     made = value(found, rules, pieces=known, title=title, budget=kept, whole=whole)
     return made | ({"sample": drawn.drawn.as_dict()} if drawn else {})
+
+
+def usual(value: Mapping[str, Any], metric: str, readout: str) -> tuple[list[Any], Any]:
+    """The usual ranges of a readout with where it lies, and the one to show alone: the first that it is inside of."""
+    ranges = [r for r in value["health"] if (r["metric"], r["readout"]) == (metric, readout)]
+    return ranges, next((r for r in ranges if r["state"] == "normal"), ranges[0] if ranges else None)
 
 
 def judged(run: Run, **options: Any) -> "tuple[Diagnosis, WhatIf | None]":

@@ -166,8 +166,7 @@ def _number(number: float | str | None, digits: int = 4) -> str:
 
 def _main(made: Mapping[str, Any], metric: str, readout: str) -> dict[str, Any]:
     """One main readout beside its usual ranges."""
-    ranges = [r for r in made["health"] if (r["metric"], r["readout"]) == (metric, readout)]
-    best = next((r for r in ranges if r["state"] == "normal"), ranges[0] if ranges else None)
+    ranges, best = data.usual(made, metric, readout)
     read = made["metrics"][metric].get(readout)
     return {"metric": metric, "readout": readout, "value": read, "ranges": ranges, "best": best}
 

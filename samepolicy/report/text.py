@@ -10,6 +10,7 @@ from samepolicy.causes import Finding
 from samepolicy.diagnose import Diagnosis, Gap, Rung
 from samepolicy.fleet import Sample
 from samepolicy.floor import Floor
+from samepolicy.records.declared import assumed
 from samepolicy.report.measures import declaration, metrics_table
 from samepolicy.report.tables import STATUS, Indented, heading, inline, number, paragraph, rows, table, times
 from samepolicy.structure import counted
@@ -61,6 +62,7 @@ def _verdict(found: Diagnosis) -> RenderableType:
 def _sides(found: Diagnosis) -> Iterator[RenderableType]:
     """What each side is, in a line."""
     lines = [f"{side:8} {declaration(getattr(found.run, side))}" for side in ("rollout", "trainer")]
+    lines[1] += " (of the engine that was given; the run declares no trainer)" if assumed(found.run) else ""
     yield paragraph("\n".join(lines), "dim")
     for warning in found.warnings:
         yield inline("Beware", warning)
@@ -186,6 +188,8 @@ def _rest(found: Diagnosis) -> Iterator[RenderableType]:
     if found.open_rungs:
         names = ", ".join(rung.name for rung in found.open_rungs)
         yield inline("Not checked", f"{names} (the ladder says what it would take)")
+    if found.tried:
+        yield inline("Tried, and not it", ", ".join(found.tried))
     if found.unchecked and found.verdict in ("different", "inconclusive"):
         takes: dict[str, list[str]] = {}
         for cause in found.unchecked:

@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 
-from samepolicy.records.declared import dtype_of, effective
+from samepolicy.records.declared import dtype_of, effective, trainer_itself
 from samepolicy.records.run import Run
 from samepolicy.structure.fact import Fact, Test
 from samepolicy.structure.ids import by_text, declared, same_prompts
@@ -10,7 +10,7 @@ from samepolicy.structure.ids import by_text, declared, same_prompts
 
 def template(run: Run) -> Fact:
     """Both sides must be given the same prompt ids, which equal chat templates alone do not show."""
-    it, ours, theirs = Test("template", "template"), run.rollout.template, run.trainer.template
+    it, ours, theirs = Test("template", "template"), run.rollout.template, trainer_itself(run).template
     rendered = run.info.get("prompts_rendered")
     if isinstance(rendered, dict) and rendered.get("different"):
         share = f"{rendered['different']} of {rendered['prompts']}"
@@ -38,7 +38,7 @@ def template(run: Run) -> Fact:
 
 def sampling(run: Run) -> Fact:
     """Both sides must apply the same settings to the log-probs that they record."""
-    it, ours, theirs = Test("sampling", "sampling"), run.rollout.sampling, run.trainer.sampling
+    it, ours, theirs = Test("sampling", "sampling"), run.rollout.sampling, trainer_itself(run).sampling
     if ours is None or theirs is None:
         what = "no sampling parameters; declare temperature, top-p, top-k and which log-prob is kept"
         return it.unchecked(f"{_silent(ours, theirs)} {what}")
@@ -72,7 +72,7 @@ def semantics(run: Run) -> tuple[Fact, ...]:
 
 def weights(run: Run) -> Fact:
     """Equal fingerprints show equal weights; unequal ones may only come from another dtype or engine."""
-    it, ours, theirs = Test("weights", "weights"), run.rollout.weights, run.trainer.weights
+    it, ours, theirs = Test("weights", "weights"), run.rollout.weights, trainer_itself(run).weights
     if not ours or not theirs:
         why = f"{_silent(ours, theirs)} no fingerprint of the weights"
         return it.unchecked(why)

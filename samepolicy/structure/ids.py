@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from samepolicy.arrays import Ragged
-from samepolicy.records.declared import scored_here
+from samepolicy.records.declared import scored_here, trainer_itself
 from samepolicy.records.run import Run
 from samepolicy.structure.fact import Fact, Test, counted
 
@@ -95,7 +95,7 @@ def _from_text(it: Test, text: dict[str, Any]) -> Fact:
 
 def _tokenizers(run: Run) -> Iterator[Fact]:
     """Two declared tokenizers should be one."""
-    ours, theirs = run.rollout.tokenizer, run.trainer.tokenizer
+    ours, theirs = run.rollout.tokenizer, trainer_itself(run).tokenizer
     if ours and theirs and ours != theirs:
         why = f"the declared tokenizers differ: rollout {ours}, trainer {theirs}"
         yield Test("tokenizer", "tokens").failed(why)

@@ -260,3 +260,11 @@ def test_experts_need_their_routes():
     for experts, status in ((0, "passed"), (8, "not checked"), (None, "not checked")):
         side = replace(FULL, extra={**EXTRA, "experts": experts})
         assert fact(replace(healthy(), rollout=side, trainer=side), "routing").status == status
+
+
+def test_what_is_assumed_of_a_trainer_agrees_with_nobody():
+    run = recorded(healthy())
+    given = replace(run, info={**run.info, "trainer_assumed": True})
+    for name in ("tokenizer", "template", "weights", "sampling"):
+        assert fact(given, name).status == "not checked", name
+    assert fact(given, "weights").sentence == "the trainer declares no fingerprint of the weights"

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections import UserList
 from pathlib import Path
 
 import numpy as np
@@ -97,6 +98,41 @@ def test_every_end_token_of_the_generation_config_ends(tiny):
         assert (ids < 48).sum() == (reason == "stop") == (ids[-1] < 48)
         assert reason == "stop" or len(ids) == 6
     assert run.mask.values.all()
+
+
+def test_a_cache_under_another_name_is_used(tiny):
+    """Versions of transformers rename what `forward` takes and gives back."""
+
+    class Renamed(UserList):
+        def __init__(self, values, *, cache=None):
+            super().__init__(values)
+            self.cache = cache
+
+    prompts, sampling = Ragged.from_lists([[5, 6, 7], [8]]), Sampling(max_tokens=6, temperature=0)
+    one, other = (engine(f"hf:{tiny('llama')}", device="cpu") for _ in range(2))
+    body, forward = other.model.base_model, other.model.base_model.forward
+
+    def renamed(input_ids, attention_mask=None, position_ids=None, cache=None, use_cache=None):
+        out = forward(input_ids, attention_mask, position_ids, past_key_values=cache, use_cache=use_cache)
+        return Renamed([out[0]], cache=out.past_key_values)
+
+    body.forward = renamed
+    np.testing.assert_array_equal(
+        one.generate(prompts, sampling)["response_ids"].values, other.generate(prompts, sampling)["response_ids"].values
+    )
+
+
+def test_a_model_that_forgets_its_cache_does_not_sample(tiny):
+    def sampled(forward_of):
+        one = engine(f"hf:{tiny('llama')}", device="cpu")
+        body = one.model.base_model
+        body.forward = forward_of(body.forward)
+        return one.generate(Ragged.from_lists([[5, 6, 7]]), Sampling(max_tokens=2))
+
+    with pytest.raises(EngineError, match="its samples would be wrong"):
+        sampled(lambda forward: lambda input_ids, past_key_values=None, **how: forward(input_ids, **how))
+    with pytest.raises(EngineError, match="takes no cache"):
+        sampled(lambda forward: lambda input_ids, use_cache=None: forward(input_ids, use_cache=use_cache))
 
 
 def test_generation_stops_at_the_models_limit(tiny):
