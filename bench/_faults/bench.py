@@ -146,6 +146,10 @@ class Bench:
             "rollout_logp": [row.astype(np.float64) for row in run["rollout_logp"]],
             "trainer_logp": self.trainer.score(prompts, responses, dtype=whole.dtype, **mistakes),
         }
+        if mistakes.get("train"):  # of a model that does not drop, a second scoring is the first one
+            second = self.trainer.score(prompts, responses, dtype=whole.dtype, seed=1, **mistakes)
+            first, again = (sp.Ragged.from_lists(rows) for rows in (columns["trainer_logp"], second))
+            run = sp.self_check(run, "trainer_alone", first=first, second=again)
         rng = np.random.default_rng(0)
         for fault in faults:
             columns = fault.arrays(columns, rng) if fault.arrays else columns

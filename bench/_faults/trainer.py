@@ -36,8 +36,9 @@ class Trainer:
         layout: str = "",
         train: bool = False,
         head: str = "float32",
+        seed: int = 0,
     ) -> list[np.ndarray]:
-        """Log-probs of each response's tokens; every keyword but `dtype` is a mistake.
+        """Log-probs of each response's tokens; every keyword but `dtype` and `seed` is a mistake.
 
         Where other response ids are scored, values stand by position, and the last one fills up what is lacking.
         """
@@ -46,7 +47,7 @@ class Trainer:
         network = (model(network) if model else network).to(getattr(torch, dtype)).train(train)
         found: list[np.ndarray] = []
         before: list[int] = []
-        torch.manual_seed(0)
+        torch.manual_seed(seed)
         for row, (asked, answer) in enumerate(zip(prompts, responses, strict=True)):
             ids = prompt(self, asked) if prompt else asked
             told = response(self, answer) if response else answer

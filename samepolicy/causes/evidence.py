@@ -220,7 +220,7 @@ class Evidence(Target):
         """A prediction at some tokens; only the head of those rows runs where nothing else is changed."""
         rows = np.unique(self.row[probe])
         wider = any(len(step.needs(rows, self.reference)) > len(rows) for step in settings.arrays)
-        if self.mode == "pair" or wider or settings == DECLARED:
+        if self.mode == "pair" or wider or replace(settings, arrays=()) == DECLARED:
             return np.asarray(self._column(settings, rows)[probe])
         if not settings.arrays:
             return self.reference.logp(self.side, settings, probe)

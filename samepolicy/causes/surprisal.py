@@ -52,4 +52,5 @@ def clustered(values: np.ndarray, owner: np.ndarray) -> float:
     _, place = np.unique(owner, return_inverse=True)
     sums = np.bincount(place, weights=values - values.mean()) if len(values) else np.zeros(0)
     units = len(sums)
-    return float(np.sqrt(np.square(sums).sum() * units / max(units - 1, 1)) / len(values)) if units > 1 else 0.0
+    with np.errstate(over="ignore"):
+        return float(np.sqrt(np.square(sums).sum() * units / max(units - 1, 1)) / len(values)) if units > 1 else 0.0

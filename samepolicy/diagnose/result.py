@@ -15,7 +15,7 @@ from samepolicy.floor import Floor
 from samepolicy.floor.gap import Gap
 from samepolicy.health import Reading
 from samepolicy.records.run import Run
-from samepolicy.structure import Fact, unasked
+from samepolicy.structure import Fact, other_model, unasked
 from samepolicy.summary import Summary
 
 EXIT_CODES: dict[Word, int] = {"same": 0, "numerics": 0, "different": 1, "inconclusive": 3}
@@ -85,8 +85,8 @@ class Diagnosis:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What an engine would do to the distribution where nobody asks for it."""
-        return unasked(self.run)
+        """What an engine would do to the distribution where nobody asks for it, and a reference of another model."""
+        return *unasked(self.run), *other_model(self.run)
 
     def as_dict(self) -> dict[str, Any]:
         """A JSON-ready mapping; a number that does not exist is null."""

@@ -69,8 +69,8 @@ def sides(run: Run, found: Pairs, floor: Floor) -> tuple[SideGap, ...]:
 
 
 def further(found: tuple[SideGap, ...]) -> str | None:
-    """The side that lies clearly further from float32 than rounding and the other; None where neither is known to."""
+    """The side that lies clearly further from float32; None where neither does or one is not known."""
     if len(found) < 2:
         return None
     near, far = sorted(found, key=lambda side: side.rms)
-    return far.name if far.rms > CLEARLY * near.rms and far.gap.place != "below" else None
+    return far.name if far.rms > CLEARLY * near.rms else None

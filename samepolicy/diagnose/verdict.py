@@ -19,6 +19,12 @@ Word: TypeAlias = Literal["same", "numerics", "different", "inconclusive"]
 SAME = 1e-4
 """Two policies are the same where the rms of d is at most this, nats."""
 
+STRANGE = 5.0
+"""A model from which both sides are this many times farther than from each other is not taken for theirs."""
+
+OTHER_MODEL = (
+    "give the very model that the trainer held when it scored this run, or declare what both sides apply to it"
+)
 AGAIN = "Nothing to mend. Check again after a weight update, since weights that stay behind show only then."
 
 
@@ -56,6 +62,8 @@ def decide(m: Measured, named: Named = NOTHING) -> Verdict:
         return _no_floor(m)
     if m.gap.place == "above":
         return _different(m, m.gap, named)
+    if _stranger(m) and not named.findings:
+        return Verdict(word="inconclusive", sentence=f"The gap cannot be placed: {_who(m)}.", next=_stop(OTHER_MODEL))
     return _numerics(m, m.gap) if m.gap.place == "below" else _unclear(m.gap)
 
 
@@ -132,6 +140,7 @@ def _different(m: Measured, gap: Gap, named: Named) -> Verdict:
     close = f" {_upper(named.closest)}." if named.closest else ""
     sentence = f"{what}: the gap is {_size(gap)}. {_upper(_who(m))}.{close}{where}"
     todo = m.where.next if m.where and not _declared_apart(m) else "declare and apply the same settings on both sides"
+    todo = OTHER_MODEL if _stranger(m) else todo
     return Verdict(word="different", sentence=sentence, next=_stop(todo))
 
 
@@ -166,6 +175,11 @@ def _who(m: Measured) -> str:
         doubt = f" (a fault inside the {owner}'s own model would look the same)" if owner == other.name else ""
         by = f"by {side.floors:.2g} of its floors"
         return f"{_reference(m)}, the {side.name} misses what it declares {by} and the {other.name} {rest}{doubt}"
+    if missing and _stranger(m):
+        near, far = np.sqrt(m.mean_square), min(side.rms for side in m.sides)
+        return (
+            f"{_reference(m)}, both sides are {far:.2g} nats rms from their declaration and {near:.2g} from each other"
+        )
     if missing:
         sizes = " and the ".join(f"{side.name} by {side.floors:.2g}" for side in missing)
         return f"{_reference(m)}, both sides miss what they declare, the {sizes} of their floors"
@@ -174,6 +188,12 @@ def _who(m: Measured) -> str:
         what = f" ({fact.sentence})" if fact and fact.status == "failed" else ""
         return f"each side does what it declares, so the two declarations differ{what}"
     return "neither side clearly misses what it declares"
+
+
+def _stranger(m: Measured) -> bool:
+    """Whether both sides miss the reference by far more than each other, as they do where it is another model."""
+    both = len(m.sides) == 2 and all(side.misses for side in m.sides)
+    return both and min(side.rms for side in m.sides) > STRANGE * float(np.sqrt(m.mean_square))
 
 
 def _reference(m: Measured) -> str:

@@ -109,7 +109,8 @@ def _share(found: Pairs, floor_square: np.ndarray | None) -> float:
         return float("nan")
     good = np.isfinite(floor_square)
     _, unit = np.unique(found.prompt[good], return_inverse=True)
-    gap = np.bincount(unit, weights=found.difference[good] ** 2)
+    with np.errstate(over="ignore"):
+        gap = np.bincount(unit, weights=found.difference[good] ** 2)
     return _mean(gap > LIMIT * np.bincount(unit, weights=floor_square[good]))
 
 

@@ -4,7 +4,7 @@ import importlib
 import io
 import textwrap
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
 from logging import CRITICAL, getLogger
 from pathlib import Path
@@ -64,39 +64,42 @@ def read_model(path: str, *, dtype: str, attention: str | None, trust_remote_cod
         )
     missing = sorted(loaded["missing_keys"])
     if missing:
-        raise InputError(
-            f"The files of {path!r} lack {len(missing)} of the model's tensors, such as {missing[0]}, which would be "
-            "random; give the whole model, with its tensors under their own names."
-        )
+        raise _incomplete(path, missing)
     if "gguf_file" in extra and dtype != "auto":
         cast(model, dtype)
     return model.eval().requires_grad_(False)
 
 
-def check_files(path: str, config: Any, *, trust_remote_code: bool) -> None:
+def check_files(path: str, model: Any, *, trust_remote_code: bool) -> None:
     """Refuse weights that cannot be another version of a model, from their config and the beginnings of their files.
 
     Args:
-        path: a folder; of a .gguf file only its beginning is looked at.
-        config: the model's own config.
+        path: a folder, or a .gguf file.
+        model: the model.
         trust_remote_code: run code that comes with the weights.
 
     Raises:
-        InputError: there is no such folder, it holds no weights, or they are of another architecture or size.
+        InputError: there is no such folder, it holds no weights or not all, or they are of another architecture or
+            size.
         EngineError: a file is damaged.
     """
     import transformers
     from safetensors import safe_open
 
-    where, gguf = _source(path)
-    if gguf:
+    where, packed = _source(path)
+    if packed:
+        need("gguf")
+        import gguf
+
+        with _explained(path):
+            gguf.GGUFReader(path)
         return
     folder = Path(where)
     if not folder.is_dir():
         raise InputError(f"There is no folder {path!r}; give folders of saved models as checkpoints.")
     with _quiet(), _explained(path):
         other = transformers.AutoConfig.from_pretrained(where, trust_remote_code=trust_remote_code)
-    given, own = other.get_text_config(), config.get_text_config()
+    given, own = other.get_text_config(), model.config.get_text_config()
     for name in ("model_type", *_SIZES):
         theirs, ours = getattr(given, name, None), getattr(own, name, None)
         if theirs != ours:
@@ -106,9 +109,31 @@ def check_files(path: str, config: Any, *, trust_remote_code: bool) -> None:
             )
     if not any(file for pattern in WEIGHT_FILES for file in folder.glob(pattern)):
         raise InputError(f"{path!r} holds a config but no weights; give folders of saved models.")
+    names: set[str] = set()
     for file in sorted(folder.glob("*.safetensors")):
-        with _explained(path), safe_open(file, "pt"):
-            pass
+        with _explained(path), safe_open(file, "pt") as held:
+            names |= set(held.keys())
+    missing = _missing(model, names)
+    if missing:
+        raise _incomplete(path, missing)
+
+
+def _missing(model: Any, names: set[str]) -> list[str]:
+    """Parameters of a model that files lack; none where most names are others, since files may name them so."""
+    alike: dict[int, set[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        if "lora_" not in name:
+            alike.setdefault(id(parameter), set()).add(name.replace(".base_layer.", "."))
+    lacking = [min(aliases) for aliases in alike.values() if not aliases & names]
+    return sorted(lacking) if 2 * len(lacking) < len(alike) else []
+
+
+def _incomplete(path: str, missing: Sequence[str]) -> InputError:
+    """What is wrong with a model that lacks tensors."""
+    return InputError(
+        f"The files of {path!r} lack {len(missing)} of the model's tensors, such as {missing[0]}, which would be "
+        "random; give the whole model, with its tensors under their own names."
+    )
 
 
 def read_tokenizer(path: str, *, trust_remote_code: bool) -> Any:

@@ -39,7 +39,7 @@ class Variants:
 
     def check_weights(self, path: str) -> None:
         """Refuse a folder whose config or files are not of this model."""
-        hf_load.check_files(path, self._model.config, trust_remote_code=self._options.trust_remote_code)
+        hf_load.check_files(path, self._model, trust_remote_code=self._options.trust_remote_code)
 
     def _plain(self, options: Options) -> Any:
         """The model in other arithmetic; read again where the weights in hand are rounded to something else."""

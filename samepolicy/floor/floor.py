@@ -98,7 +98,8 @@ def _side_level(run: Run, side: str) -> Level | None:
     if reference not in run or rounded not in run:
         return None
     mask, logp = run.mask.values, column(run, reference)
-    found = level((column(run, rounded) - logp)[mask], logp[mask])
+    with np.errstate(invalid="ignore"):  # outside of both kept sets
+        found = level((column(run, rounded) - logp)[mask], logp[mask])
     return found if sum(found.tokens) else None
 
 

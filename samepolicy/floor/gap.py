@@ -134,7 +134,8 @@ def of_pair(run: Run, found: Pairs, floor: Floor) -> Gap:
 
 def of_declarations(run: Run, found: Pairs, floor: Floor) -> Gap:
     """What is left of the gap once the difference of the two declarations is taken off: d - (S(c_T) - S(c_R))."""
-    declared = column(run, "trainer_reference_logp") - column(run, "rollout_reference_logp")
+    with np.errstate(invalid="ignore"):  # outside of both kept sets
+        declared = column(run, "trainer_reference_logp") - column(run, "rollout_reference_logp")
     return measure(found.difference - declared[found.index], floor.pair_square(run)[found.index], found.prompt)
 
 

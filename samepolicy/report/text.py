@@ -151,7 +151,8 @@ def _remarks(found: Diagnosis) -> Iterator[str]:
         counts = f"{counted(found.gap.tokens, 'token')} of {counted(found.gap.prompts, 'prompt')}"
         tails, cap = (f"{found.gap.tails:.2%}", ", which count as 8") if found.gap.tails else ("none", "")
         yield f"Up to {found.gap.limit:g} floors²{few} is rounding. {counts}, {tails} beyond 8 floors{cap}."
-    if len(found.sides) == 2 and not any(fact.breaks for fact in found.facts):
+    innocent = found.verdict == "different" and all(side.gap.place == "below" for side in found.sides)
+    if len(found.sides) == 2 and not innocent and not any(fact.breaks for fact in found.facts):
         who = f"the {found.further}" if found.further else "neither side clearly"
         owner = found.run.info.get("reference", {}).get("owner")
         model = f"the {owner}'s model" if owner in ("rollout", "trainer") else "the reference"

@@ -4,6 +4,7 @@ from dataclasses import asdict
 
 from samepolicy.records.declared import dtype_of, effective, trainer_itself
 from samepolicy.records.run import Run
+from samepolicy.records.side import Side
 from samepolicy.structure.fact import Fact, Test
 from samepolicy.structure.ids import by_text, declared, same_prompts
 
@@ -84,6 +85,25 @@ def weights(run: Run) -> Fact:
         return it.failed(why)
     why = f"the fingerprints differ (rollout {ours}, trainer {theirs}), as they may across engines and dtypes"
     return it.unchecked(f"{why}; compare the tensors")
+
+
+def other_model(run: Run) -> tuple[str, ...]:
+    """A sentence where the reference that scored is clearly another model than its side declares.
+
+    Only fingerprints of one engine in one dtype are of the same thing.
+    """
+    reference = run.info.get("reference", {})
+    owner = reference.get("owner")
+    if owner not in ("rollout", "trainer"):
+        return ()
+    given, told = Side.from_dict({k: v for k, v in reference.items() if k != "owner"}), getattr(run, owner)
+    alike = given.engine == told.engine and dtype_of(given) == dtype_of(told)
+    if not alike or None in (given.weights, told.weights) or given.weights == told.weights:
+        return ()
+    return (
+        f"The model that was given for the {owner} has other weights ({given.weights}) than the run's {owner} "
+        f"declares ({told.weights}): what is said by that model holds only if they are those that were trained.",
+    )
 
 
 def routing(run: Run) -> Fact:

@@ -8,6 +8,7 @@ from samepolicy.causes.conversation import conversation
 from samepolicy.causes.making import toy, toy_run
 from samepolicy.diagnose import Diagnosis, diagnose
 from samepolicy.engines.toy import BOS, EOS
+from samepolicy.floor import add_evidence
 from samepolicy.records.run import Run
 from samepolicy.records.side import Sampling
 
@@ -159,6 +160,13 @@ def test_whole_responses_without_log_probs(healthy: Run):
     (finding,) = told(healthy.with_columns(rollout_logp=rows)).findings
     assert finding.cause == "placeholder_logp"
     assert "in all of" in finding.evidence or "exactly 0" in finding.evidence
+
+
+def test_a_whole_column_of_a_constant_is_named_without_an_engine(healthy: Run):
+    column = healthy["trainer_logp"]
+    run = add_evidence(healthy, toy()).with_columns(trainer_logp=column.with_values(np.full(len(column.values), -1e30)))
+    found = diagnose(run)
+    assert (found.verdict, [finding.cause for finding in found.findings]) == ("different", ["placeholder_logp"])
 
 
 def test_a_few_honest_zeros_are_no_placeholder(healthy: Run):

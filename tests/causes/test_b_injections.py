@@ -11,6 +11,7 @@ from samepolicy.diagnose import Diagnosis, diagnose
 from samepolicy.engines import toy_model
 from samepolicy.engines.toy import VOCABULARY
 from samepolicy.records.run import Run
+from samepolicy.records.self_checks import self_check
 from samepolicy.records.side import Sampling
 
 pytestmark = pytest.mark.full  # the core job has the laws
@@ -237,10 +238,22 @@ def test_a_trainer_that_drops(healthy: Run, monkeypatch: pytest.MonkeyPatch):
         out = plain(self, x, layer, cache, allowed)
         return np.where(rng.random(out.shape) < 0.15, 0, out / np.float32(0.85)).astype(np.float32)
 
-    logp = with_model(healthy, monkeypatch, "_attend", dropping)
-    found = told(healthy.with_columns(trainer_logp=logp))
-    assert [(f.cause, f.side, f.explained) for f in found.findings] in ([("dropout", "trainer", None)], [])
-    assert found.verdict == "different"
+    logp, again = (with_model(healthy, monkeypatch, "_attend", dropping) for _ in range(2))
+    run = healthy.with_columns(trainer_logp=logp)
+    once = told(run)
+    assert (once.verdict, once.findings) == ("different", ())
+    assert "a second time" in next(cause.takes for cause in once.unchecked if cause.name == "dropout")
+    twice = told(self_check(run, "trainer_alone", first=logp, second=again))
+    assert [(f.cause, f.side, f.explained) for f in twice.findings] == [("dropout", "trainer", None)]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_trainer_of_other_weights_does_not_drop(seed: int):
+    """Its error may have dropout's size and shape, but it is the same each time."""
+    run = sampled(Sampling(max_tokens=24, seed=seed))
+    logp = toy(stale=0.1).score(run["prompt_ids"], run["response_ids"]).logp
+    run = run.with_columns(trainer_logp=logp)
+    assert told(run).findings == told(self_check(run, "trainer_alone", first=logp, second=logp)).findings == ()
 
 
 def test_other_experts_are_blamed_only_where_they_hold_the_gap(healthy: Run):

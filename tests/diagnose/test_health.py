@@ -19,6 +19,14 @@ def readings(d: float, rollout: str | None = "bfloat16", trainer: str | None = "
     return judge(measured(d), rollout_dtype=rollout, trainer_dtype=trainer)
 
 
+def test_a_range_for_another_kind_of_model_is_left_out():
+    def kinds(experts: int | None) -> set[str]:
+        found = judge(measured(0.01), rollout_dtype="bfloat16", trainer_dtype="bfloat16", experts=experts)
+        return {reading.threshold.models for reading in found if reading.threshold.metric == "k3"}
+
+    assert (kinds(0), kinds(8), kinds(None)) == ({"dense"}, {"mixture of experts"}, {"dense", "mixture of experts"})
+
+
 def test_every_threshold_names_a_metric_and_a_readout_that_exist():
     summary = measured(-0.01)
     for threshold in THRESHOLDS:

@@ -2,7 +2,9 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import samepolicy as sp
@@ -56,3 +58,34 @@ def test_a_trainer_that_declares_nothing_is_the_one_that_is_given():
     found = sp.diagnose(run.with_columns(trainer_logp=logp), trainer=TOY)
     assert [finding.cause for finding in found.findings] == ["temperature"]
     assert found.run.trainer.dtype == "bfloat16"
+    assert next(rung for rung in found.ladder if rung.name == "tokens").status != "passed"
+
+
+def test_the_model_of_another_run_places_no_gap():
+    prompts = sp.Ragged.from_lists([TOY.encode(text) for text in ("a b", "c", "d e f", "g h", "i", "j k")])
+    run = TOY.generate(prompts, sp.Sampling(max_tokens=16, seed=1))
+    logp = TOY.score(run["prompt_ids"], run["response_ids"]).logp
+    run = replace(run.with_columns(trainer_logp=logp), trainer=TOY.describe(sp.Sampling()))
+    assert sp.diagnose(run, trainer=TOY).verdict in ("same", "numerics")
+    jitter = np.random.default_rng(0).normal(0, 0.02, len(logp.values)).astype(np.float32)
+    rounded = run.with_columns(trainer_logp=logp.with_values(np.minimum(logp.values + jitter, 0)))
+    found = sp.diagnose(rounded, trainer=sp.engine("toy:", dtype="bfloat16", seed=3))
+    assert found.verdict == "inconclusive"
+    assert "from each other" in found.sentence
+    assert "the very model" in found.next
+    assert any("has other weights" in warning for warning in found.warnings)
+    assert not sp.diagnose(rounded, trainer=TOY).warnings
+
+
+def test_a_gap_that_nothing_closes_says_what_was_tried():
+    prompts = sp.Ragged.from_lists([TOY.encode(text) for text in ("a b", "c", "d e f", "g h", "i", "j k")])
+    run = TOY.generate(prompts, sp.Sampling(max_tokens=16, seed=1))
+    odd = np.random.default_rng(0).normal(0, 1, len(run["rollout_logp"].values)).astype(np.float32)
+    logp = TOY.score(run["prompt_ids"], run["response_ids"]).logp
+    run = run.with_columns(trainer_logp=logp.with_values(np.minimum(logp.values + odd, 0)))
+    found = sp.diagnose(replace(run, trainer=TOY.describe(sp.Sampling())), trainer=TOY)
+    assert (found.verdict, found.findings) == ("different", ())
+    assert {"temperature", "penalty", "template"} <= {*found.tried} | {cause.name for cause in found.unchecked}
+    assert "temperature" in found.tried
+    assert found.as_dict()["tried"] == list(found.tried)
+    assert "-" not in found.sentence.partition(" would explain ")[2][:2]

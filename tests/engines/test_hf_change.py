@@ -16,6 +16,7 @@ from samepolicy.engines.states import Shaping
 from samepolicy.engines.weight_formats import rounded
 from samepolicy.errors import EngineError, InputError
 from samepolicy.records.side import Sampling
+from samepolicy.testing import smollm2_path
 
 pytestmark = pytest.mark.full
 
@@ -148,6 +149,25 @@ def test_a_model_whose_files_lack_tensors_is_refused(saved):
     save_file(tensors, saved / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(InputError, match=r"lack 1 of the model's tensors, such as model.layers.1.mlp.down_proj.weight"):
         engine(f"hf:{saved}")
+
+
+def test_a_checkpoint_whose_files_lack_tensors_is_refused_before_it_is_read(tiny, saved):
+    from safetensors.torch import load_file, save_file
+
+    one = engine(f"hf:{tiny('llama')}")
+    one.check_weights(str(saved))
+    tensors = load_file(saved / "model.safetensors")
+    del tensors["model.layers.1.mlp.down_proj.weight"]
+    save_file(tensors, saved / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(InputError, match=r"lack 1 of the model's tensors, such as model.layers.1.mlp.down_proj.weight"):
+        one.check_weights(str(saved))
+
+
+def test_a_gguf_file_that_is_cut_off_is_refused_before_it_is_read(tiny, tmp_path):
+    file = tmp_path / "cut.gguf"
+    file.write_bytes(Path(smollm2_path()).read_bytes()[:100_000])
+    with pytest.raises(EngineError, match="could not be loaded"):
+        engine(f"hf:{tiny('llama')}").check_weights(str(file))
 
 
 def test_an_untied_head_does_not_overwrite_a_tied_embedding(network, tmp_path):
