@@ -13,6 +13,7 @@ def command(
     run: options.RunFolder,
     trainer: options.Trainer = None,
     trainer_dtype: options.TrainerDtype = None,
+    rollout_dtype: options.RolloutDtype = None,
     checkpoints: causes.Checkpoints = None,
     weights: causes.Weights = None,
     layers: causes.Layers = None,
@@ -42,7 +43,9 @@ def command(
 
     folders.refuse(out)
     skipped = Skipped() if skip_bad else None
-    asked = large.Asked(run, choices.where(steps, samples, finish_reason), sample, workers, skipped, resume)
+    asked = large.Asked(
+        run, choices.where(steps, samples, finish_reason), sample, workers, skipped, resume, rollout_dtype
+    )
     shared = {"device": device, "trust_remote_code": trust_remote_code}
     chosen = engines.choices("trainer", dtype=trainer_dtype, **shared)
     more = causes.given(trainer, chosen, checkpoints, weights, layers)

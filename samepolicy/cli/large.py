@@ -1,6 +1,6 @@
 """A recorded run as `diagnose` and `report` take it: whole where it fits, else a sample beside the metrics of all."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ class Asked:
         workers: processes; None leaves it to the run's size.
         skipped: collects files that cannot be read; None refuses them.
         resume: a file that keeps what is measured; of no use where the run is taken whole.
+        rollout_dtype: the rollout's dtype, where the run declares none.
     """
 
     path: Path
@@ -33,6 +34,7 @@ class Asked:
     workers: int | None = None
     skipped: Skipped | None = None
     resume: Path | None = None
+    rollout_dtype: str | None = None
 
     def load(self, tell: Tell) -> "tuple[Run, Sample | None]":
         """The run to judge: whole, or drawn with what all of it comes to."""
@@ -66,9 +68,9 @@ class Asked:
         if self.resume is not None:
             output.note("The run is judged as a whole, so --resume keeps nothing.")
         if plan.source is not None:
-            return load(plan.source, on_bad=self.skipped)
+            return self._declared(load(plan.source, on_bad=self.skipped))
         chosen: dict[str, Any] = {n: getattr(self.where, n) for n in ("steps", "samples", "finish_reasons")}
-        return read(self.path, on_bad=self.skipped, **chosen)
+        return self._declared(read(self.path, on_bad=self.skipped, **chosen))
 
     def draw(self, plan: "Plan", tell: Tell) -> "Sample":
         """Measure all of the run, and draw from it."""
@@ -76,4 +78,11 @@ class Asked:
 
         room = ROOM if self.sample is None else 1 << 62
         way, most = plan.way(self.workers), self.sample or MOST
-        return sample(plan, way, most=most, room=room, tell=tell, resume=self.resume)
+        drawn = sample(plan, way, most=most, room=room, tell=tell, resume=self.resume)
+        return replace(drawn, run=self._declared(drawn.run))
+
+    def _declared(self, run: "Run") -> "Run":
+        """The run with what is declared for it here."""
+        from samepolicy.records.declared import with_rollout_dtype
+
+        return run if self.rollout_dtype is None else with_rollout_dtype(run, self.rollout_dtype)

@@ -27,6 +27,9 @@ Trainer: TypeAlias = Annotated[
 TrainerDtype: TypeAlias = Annotated[
     str | None, typer.Option("--trainer-dtype", help="The trainer's dtype, such as bfloat16.")
 ]
+RolloutDtype: TypeAlias = Annotated[
+    str | None, typer.Option("--rollout-dtype", help="The rollout's dtype, where the run declares none.")
+]
 Device: TypeAlias = Annotated[
     str | None,
     typer.Option(

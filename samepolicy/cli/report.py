@@ -40,6 +40,7 @@ def command(
     tokens: Tokens = 65_536,
     trainer: options.Trainer = None,
     trainer_dtype: options.TrainerDtype = None,
+    rollout_dtype: options.RolloutDtype = None,
     checkpoints: causes.Checkpoints = None,
     weights: causes.Weights = None,
     layers: causes.Layers = None,
@@ -69,7 +70,9 @@ def command(
     chosen = engines.choices("trainer", dtype=trainer_dtype, device=device, trust_remote_code=trust_remote_code)
     more = causes.given(trainer, chosen, checkpoints, weights, layers)
     skipped = Skipped() if skip_bad else None
-    asked = large.Asked(run, choices.where(steps, samples, finish_reason), sample, workers, skipped, resume)
+    asked = large.Asked(
+        run, choices.where(steps, samples, finish_reason), sample, workers, skipped, resume, rollout_dtype
+    )
     with output.progress(quiet=as_json) as tell:
         made = _judged(asked, trainer, chosen, more, tell)
         tell("writing the report", 0, 1)

@@ -103,7 +103,8 @@ def _no_floor(m: Measured) -> Verdict:
     size = f"{np.abs(m.pairs.difference).mean():.2g} nats a token on average"
     why = "; ".join(m.floor.missing)
     bare = [side for side in ("rollout", "trainer") if dtype_of(getattr(m.run, side)) is None]
-    first = f"Declare the dtype of the {' and the '.join(bare)} with Side(dtype=…), and give" if bare else "Give"
+    how = f"Side(dtype=…), or {' and '.join(f'--{side}-dtype' for side in bare)}"
+    first = f"Declare the dtype of the {' and the '.join(bare)} with {how}, and give" if bare else "Give"
     ids = " and ".join(name for name in ("prompt_ids", "response_ids") if name not in m.run)
     before = f"Record {ids} in the run. " if ids else ""
     model = "the trainer's model to score with: diagnose(run, trainer=…), or --trainer on the command line."

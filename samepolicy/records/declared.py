@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from samepolicy.errors import InputError
 from samepolicy.records.run import Run
 from samepolicy.records.side import Sampling, Side
 
@@ -21,6 +22,22 @@ def dtype_of(side: Side) -> str | None:
         return None
     name = side.dtype.removeprefix("torch.").lower()
     return _SPELLINGS.get(name, name)
+
+
+def with_rollout_dtype(run: Run, dtype: str) -> Run:
+    """The run with its rollout's dtype, where it declares none.
+
+    Raises:
+        InputError: it declares another one, or there is no such dtype.
+    """
+    given, told = dtype_of(Side(dtype=dtype)), dtype_of(run.rollout)
+    if told not in (None, given):
+        raise InputError(f"The run's rollout declares {told}, so it cannot be {dtype}; leave --rollout-dtype out.")
+    if given not in DTYPES:
+        raise InputError(
+            f"The rollout's dtype {dtype!r} is none of {', '.join(DTYPES)}, whose rounding can be measured."
+        )
+    return replace(run, rollout=replace(run.rollout, dtype=given))
 
 
 def effective(sampling: Sampling) -> Sampling:

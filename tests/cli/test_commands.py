@@ -1,6 +1,7 @@
 """Every command but `check`: what it prints, returns as JSON, writes and refuses."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -190,6 +191,20 @@ def test_diagnose_scores_what_is_lacking(call: Call, recorded: Path, tmp_path: P
     other = call("diagnose", tmp_path / "bare", "--trainer", "toy:", "--seed=1", "--dtype=bfloat16", "--out", new)
     assert (other.code, "trainer_logp" in sp.read(new)) == (1, True)
     assert "give --trainer" in call("diagnose", tmp_path / "bare", "--trainer-dtype", "float32").refusal
+
+
+def test_a_rollout_that_declares_nothing_is_given_its_dtype(call: Call, tmp_path: Path):
+    toy = sp.engine("toy:", dtype="bfloat16")
+    run = toy.generate(sp.Ragged.from_lists([toy.encode(text) for text in ("a b", "c", "d e")]), sp.Sampling())
+    logp = toy.score(run["prompt_ids"], run["response_ids"]).logp
+    sp.write(replace(run.with_columns(trainer_logp=logp), rollout=sp.Side()), tmp_path / "bare")
+    asked = ("diagnose", tmp_path / "bare", "--trainer", "toy:", "--trainer-dtype", "bfloat16")
+    assert "the rollout's dtype is not declared" in call(*asked).out.replace("\n", "")
+    assert call(*asked, "--rollout-dtype", "bf16", "--json").value["floor"]["rollout"] is not None
+    assert "is none of float32, bfloat16, float16" in call(*asked, "--rollout-dtype", "int3").refusal
+    sp.write(run.with_columns(trainer_logp=logp), tmp_path / "told")
+    other = call("report", tmp_path / "told", "--rollout-dtype", "float32")
+    assert other.refusal == "The run's rollout declares bfloat16, so it cannot be float32; leave --rollout-dtype out."
 
 
 # --------------------------------------------------------------------------------------------------------- explain

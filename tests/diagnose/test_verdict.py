@@ -158,8 +158,11 @@ def test_two_declarations_that_differ_are_told_apart_from_a_fault():
 @pytest.mark.parametrize(
     ("sides", "words"),
     [
-        ({}, "Declare the dtype of the rollout and the trainer with Side(dtype=…), and give the trainer's model"),
-        ({"trainer": Side(dtype="bf16")}, "Declare the dtype of the rollout with Side(dtype=…), and give"),
+        ({}, "Declare the dtype of the rollout and the trainer with Side(dtype=…), or --rollout-dtype and --trainer"),
+        (
+            {"trainer": Side(dtype="bf16")},
+            "Declare the dtype of the rollout with Side(dtype=…), or --rollout-dtype, and give",
+        ),
         ({"rollout": Side(dtype="bf16"), "trainer": Side(dtype="bf16")}, "Give the trainer's model"),
     ],
     ids=["none", "one", "both"],
