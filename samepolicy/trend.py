@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
-from math import isfinite, nan, sqrt
+from math import inf, isfinite, nan, sqrt
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from jaxtyping import Float
 
 from samepolicy.errors import InputError, MissingColumnError
 from samepolicy.grouping import measure_by
+from samepolicy.levels import clear_jump
 from samepolicy.records.run import Run
 from samepolicy.summary import Summary, json_number
 
@@ -25,7 +26,9 @@ WATCHED = {
 DRAWS = 1999
 """Shuffled series that a change is judged against."""
 LEAST, EDGE = 8, 2
-"""Fewer steps than this cannot show a change; one side of a change has at least `EDGE` steps."""
+"""Ranks of fewer steps than this cannot show a change; one side of a change has at least `EDGE` steps."""
+FEW = 12
+"""Fewer steps than this may show a change by their sizes, too: ranks of so few can hardly."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +82,8 @@ def trend(run: Run | Iterable[Run] | Mapping[Any, Summary], *, false_alarms: flo
     """Watch what moves before a run breaks, step by step, and say where it began to.
 
     Watched are the advantage-weighted skew -(ρ - 1)·A, the share of ratios beyond a factor of 2, the raw ESS of the
-    tokens and the share that a mask with an upper bound of 2 would take.
+    tokens and the share that a mask with an upper bound of 2 would take. A change needs six steps; where there are too
+    few to prove one by their ranks (`change_point`), its two levels must be far apart (`samepolicy.levels.clear_jump`).
 
     Args:
         run: a run with a `step` column, its parts one after another (`stream`), or summaries by step (`measure_by`).
@@ -103,10 +107,10 @@ def trend(run: Run | Iterable[Run] | Mapping[Any, Summary], *, false_alarms: flo
         raise InputError(f"false_alarms must be between 0 and 1, but it is {false_alarms}.")
     summaries = {int(k): s for k, s in run.items()} if isinstance(run, Mapping) else _by_step(run)
     steps = sorted(summaries)
-    found = {name: _series([(s, _read(summaries[s], *place)) for s in steps]) for name, place in WATCHED.items()}
+    found = {name: _series([(s, *_read(summaries[s], *place)) for s in steps]) for name, place in WATCHED.items()}
     return {
-        name: Trend(name=name, steps=at, values=values, change=_change(at, values, false_alarms))
-        for name, (at, values) in found.items()
+        name: Trend(name=name, steps=at, values=values, change=_change(at, values, errors, false_alarms))
+        for name, (at, values, errors) in found.items()
         if at
     }
 
@@ -157,20 +161,47 @@ def _by_step(run: Run | Iterable[Run]) -> dict[int, Summary]:
     return found
 
 
-def _series(places: Iterable[tuple[int, float]]) -> tuple[tuple[int, ...], tuple[float, ...]]:
-    """Steps and values, without the steps that have none."""
-    there = [(step, value) for step, value in places if isfinite(value)]
-    return tuple(s for s, _ in there), tuple(v for _, v in there)
+def _series(
+    places: Iterable[tuple[int, float, float]],
+) -> tuple[tuple[int, ...], tuple[float, ...], tuple[float, ...]]:
+    """Steps, values and their errors, without the steps that have none."""
+    there = [place for place in places if isfinite(place[1])]
+    return tuple(s for s, _, _ in there), tuple(v for _, v, _ in there), tuple(e for _, _, e in there)
 
 
-def _read(summary: Summary, metric: str, readout: str) -> float:
-    """One readout; NaN where it was not measured."""
-    return summary[metric][readout] if metric in summary else nan
+def _read(summary: Summary, metric: str, readout: str) -> tuple[float, float]:
+    """One readout and its standard error; NaN where it was not measured."""
+    if metric not in summary:
+        return nan, nan
+    found = summary[metric]
+    value, n = found[readout], found["count"]
+    if not isfinite(value):
+        return nan, nan
+    if readout == "share":
+        near = (value * n + 1) / (n + 2)  # no hit in few tokens does not prove that there are none
+        return value, sqrt(near * (1 - near) / n)
+    if readout == "ess":
+        return value, _ess_error(value, summary)
+    return value, found["std"] / sqrt(n) if n > 1 else inf
 
 
-def _change(steps: tuple[int, ...], values: tuple[float, ...], false_alarms: float) -> Change | None:
+def _ess_error(ess: float, summary: Summary) -> float:
+    """The most that the ESS's standard error can be: ESS² χ² √(m / (n χ²)), m the largest (ρ/ρ̄ - 1)² of n tokens."""
+    chi2 = max(1 / ess - 1, 0.0)
+    if "ratio" not in summary:
+        return ess**2 * chi2
+    ratio = summary["ratio"]
+    far = max(abs(ratio[end] / ratio["mean"] - 1) for end in ("min", "max"))
+    return ess**2 * min(chi2, far * sqrt(chi2 / ratio["count"]))
+
+
+def _change(
+    steps: tuple[int, ...], values: tuple[float, ...], errors: tuple[float, ...], false_alarms: float
+) -> Change | None:
     """The change of a series, if it is no chance."""
     place, p = change_point(np.array(values))
+    if p > false_alarms and len(values) < FEW:
+        place, p = clear_jump(np.array(values), np.array(errors))
     if p > false_alarms:
         return None
     before, after = (float(np.median(part)) for part in (values[:place], values[place:]))

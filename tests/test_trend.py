@@ -6,6 +6,7 @@ from scipy import stats
 
 import samepolicy as sp
 from samepolicy.errors import InputError, MissingColumnError
+from samepolicy.levels import clear_jump, stand_out
 from samepolicy.trend import WATCHED, _ranks, _statistic, change_point
 
 RNG = np.random.default_rng(7)
@@ -45,6 +46,35 @@ def test_a_change_is_found_at_its_step():
     assert found["ess"].change.after < found["ess"].change.before
     values = np.array(found["ess"].values)
     assert (found["ess"].change.before, found["ess"].change.after) == (np.median(values[:15]), np.median(values[15:]))
+
+
+@pytest.mark.parametrize("steps", [6, 7, 8, 9, 10])
+def test_a_clear_change_is_found_in_few_steps(steps: int):
+    found = sp.trend(run_of(steps, lambda s: 0.05 if s < steps // 2 else 0.5))
+    for name in ("tail_share", "ess", "masked_share"):
+        assert found[name].change.step == steps // 2
+        assert found[name].change.p <= 0.01
+
+
+@pytest.mark.parametrize("tail", [2.0, 100.0])
+def test_few_healthy_steps_show_no_change(tail: float):
+    rng, alarms = np.random.default_rng(1), 0
+    for _ in range(40):
+        shape = int(rng.integers(6, 12)), int(rng.integers(100, 1000))
+        d = 0.2 * rng.standard_t(tail, shape)
+        run = sp.Run.from_lists(rollout_logp=np.full(shape, -30.0), trainer_logp=d - 30, step=range(shape[0]))
+        alarms += sum(t.change is not None for t in sp.trend(run).values())
+    assert alarms <= 3  # of 120 series
+
+
+def test_few_hits_are_no_change():
+    """Two ratios beyond 2 in the last steps of six, none before: chance alone makes that."""
+    run = run_of(6, lambda s: 0.0)
+    far = run["trainer_logp"].values.copy()
+    far[[4 * 400, 5 * 400]] += 1
+    found = sp.trend(run.with_columns(trainer_logp=run["trainer_logp"].with_values(far)))
+    assert found["tail_share"].values[-1] > 0
+    assert all(t.change is None for t in found.values())
 
 
 def test_parts_summaries_and_the_whole_run_give_the_same(tmp_path):
@@ -127,3 +157,27 @@ def test_neighbours_that_go_together_raise_few_alarms():
             values[i] = 0.5 * values[i - 1] + noise[i]
         alarms += change_point(values[50:])[1] <= 0.01
     assert alarms <= 6  # 2 % over many series of 60; without the allowance for neighbours about 30 %
+
+
+@pytest.mark.parametrize("place", [2, 3, 4])
+def test_a_clear_jump_is_students_t(place: int):
+    values = 0.1 * RNG.standard_normal(7) + (np.arange(7) >= place)
+    expected = 4 * stats.ttest_ind(values[:place], values[place:]).pvalue
+    assert clear_jump(values, np.zeros(7)) == (place, pytest.approx(expected))
+    assert clear_jump(values, np.full(7, 2.0))[1] > 0.05  # the scatter of each value alone would make it
+    assert clear_jump(values[:5], np.zeros(5)) == clear_jump(np.ones(7), np.zeros(7)) == (0, 1.0)
+
+
+def test_levels_that_are_wide_are_no_clear_jump():
+    assert clear_jump(np.array([0.0, 0.9, 0.1, 1.5, 2.4, 1.6]), np.zeros(6)) == (0, 1.0)
+
+
+def test_what_stands_out_is_students_t():
+    values = np.array([0.1, -0.2, 4.0, 0.3, 0.0, -0.1])
+    rest, e = np.delete(values, 2), 0.5
+    t = (4 - rest.mean()) / np.sqrt(rest.var(ddof=1) * 1.2 + e**2)
+    few, p = stand_out(values, np.where(values == 4, e, 0.0), by=1.0)
+    assert few.tolist() == [2]
+    assert p == pytest.approx([6 * stats.t.sf(t, 4)])
+    for none in (values[:5], -values, np.array([4.0, 0, 4, 0, 0, 0])):
+        assert len(stand_out(none, np.zeros(len(none)), by=1.0)[0]) == 0

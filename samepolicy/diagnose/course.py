@@ -1,17 +1,19 @@
-"""What the gap does over the steps of a run: it lags behind, grows, drifts, jumps or stays, as some causes do."""
+"""What the gap does over the steps of a run: it lags, grows, drifts, jumps, spikes or stays."""
 
 from dataclasses import dataclass
+from math import log
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from jaxtyping import Float, Int
 
+from samepolicy.levels import clear_jump, stand_out
 from samepolicy.records.align import align_all
 from samepolicy.records.run import Run
 from samepolicy.summary import json_number
 from samepolicy.trend import change_point
 
-Shape: TypeAlias = Literal["flat", "lags", "grows", "drifts", "jumps"]
+Shape: TypeAlias = Literal["flat", "lags", "grows", "drifts", "jumps", "spikes", "unclear"]
 
 LIKE: dict[Shape, tuple[str, ...]] = {
     "flat": ("precision", "kernel", "batch_variance"),
@@ -19,6 +21,8 @@ LIKE: dict[Shape, tuple[str, ...]] = {
     "grows": ("adapter_missing", "partial_sync"),
     "drifts": ("engine_state",),
     "jumps": (),
+    "spikes": (),
+    "unclear": (),
 }
 """Causes that look so. A fault that is there from the first step on is flat, too."""
 
@@ -28,6 +32,40 @@ LEAST = 6
 LEVEL, SIZE = 0.01, 1.5
 """A course is told at this level, and where the gap is this many times larger at its one end than at the other."""
 
+SURE = 0.001
+"""A spike is told at this level, since the logarithms of healthy steps have a longer tail than a normal one."""
+
+AGREE = 2.0
+"""Steps are flat whose rms is within this factor of their median; one that stands out is above it."""
+
+CARRIED = 9
+"""A spike is made up by at least as many tokens, so that its mean square is 3 standard errors above 0; so would the
+shorter side of a jump be at the high level."""
+
+NOTHING = 1e-6
+"""Nats rms below which there is no gap: what float32 log-probs resolve."""
+
+
+@dataclass(frozen=True)
+class _Level:
+    """The steps in order, the rms of d at each in nats, and how many tokens make it up, (Σ d²)² / Σ d⁴."""
+
+    steps: Int[np.ndarray, " steps"]
+    rms: Float[np.ndarray, " steps"]
+    carried: Float[np.ndarray, " steps"]
+
+    @property
+    def log(self) -> Float[np.ndarray, " steps"]:
+        """The logarithm of the rms."""
+        found: np.ndarray = np.log(np.maximum(self.rms, NOTHING))
+        return found
+
+    @property
+    def errors(self) -> Float[np.ndarray, " steps"]:
+        """The standard error of the logarithm that the tokens of each step alone give it, 1 / (2 √carried)."""
+        found: np.ndarray = np.divide(0.5, np.sqrt(self.carried), out=np.zeros(len(self.rms)), where=self.carried > 0)
+        return found
+
 
 @dataclass(frozen=True, kw_only=True)
 class Course:
@@ -35,12 +73,14 @@ class Course:
 
     Attributes:
         shape: "flat"; "lags", it grows with the updates since the rollout's weights were sent, and falls back when they
-            are; "grows", however often they are sent; "drifts", it grows without any update; "jumps" at one step.
+            are; "grows", however often they are sent; "drifts", it grows without any update; "jumps" at one step;
+            "spikes", one or few steps stand out; "unclear", none of these.
         sentence: what was seen, with its numbers.
-        low: rms of d where it is small: at the smallest lag, in the first steps, or before the jump, nats.
+        low: rms of d where it is small: at the smallest lag, in the first steps, before the jump, or at steps that
+            do not stand out, nats.
         high: rms of d where it is large, nats.
         p: how often chance alone would look so.
-        step: the step that it jumps at; None otherwise.
+        step: the step that it jumps at, or that stands out most; None otherwise.
     """
 
     shape: Shape
@@ -82,24 +122,24 @@ def course(run: Run) -> Course | None:
     """
     if any(name not in run for name in ("step", "rollout_logp", "trainer_logp")):
         return None
-    size = _sizes(run)
+    size, fourth = _sizes(run)
     fine = np.isfinite(size)
     step, size = run["step"][fine], size[fine]
-    steps = np.unique(step)
-    if len(steps) < LEAST:
+    level = _level(step, size, fourth[fine])
+    if len(level.steps) < LEAST:
         return None
-    by_step = np.array([_rms(size[step == s]) for s in steps])
     lag, updates = _lags(run, fine)
     return (
         _lags_behind(step, lag, size)
-        or _jumps(steps, by_step)
-        or _grows(steps, by_step, updates=updates)
-        or Course(shape="flat", sentence=_flat(size), low=_rms(size), high=_rms(size), p=1.0)
+        or _jumps(level)
+        or _spikes(level)
+        or _grows(level.steps, level.rms, updates=updates)
+        or _flat(level, _rms(size))
     )
 
 
-def _sizes(run: Run) -> Float[np.ndarray, " responses"]:
-    """The rms of d of each response, nats; NaN where nothing can be compared."""
+def _sizes(run: Run) -> tuple[Float[np.ndarray, " responses"], Float[np.ndarray, " responses"]]:
+    """The rms of d of each response in nats, NaN where nothing can be compared; and Σ d⁴ over its tokens squared."""
     mine = np.arange(int(run.offsets[-1]))
     trainer = np.asarray(run["trainer_logp"].values, dtype=np.float64)
     if "trainer_response_ids" in run:
@@ -111,8 +151,17 @@ def _sizes(run: Run) -> Float[np.ndarray, " responses"]:
     row = np.repeat(np.arange(len(run)), run.lengths)[mine][fine]
     count = np.bincount(row, minlength=len(run))
     total = np.bincount(row, square[fine], minlength=len(run))
-    found: np.ndarray = np.sqrt(np.divide(total, count, out=np.full(len(run), np.nan), where=count > 0))
-    return found
+    fourth = np.bincount(row, square[fine] ** 2, minlength=len(run))
+    size = np.sqrt(np.divide(total, count, out=np.full(len(run), np.nan), where=count > 0))
+    return size, fourth / np.maximum(count, 1) ** 2
+
+
+def _level(step: np.ndarray, size: np.ndarray, fourth: np.ndarray) -> _Level:
+    """What the responses show of each step."""
+    steps, place = np.unique(step, return_inverse=True)
+    square, fourth = np.bincount(place, size**2), np.bincount(place, fourth)
+    carried = np.divide(square**2, fourth, out=np.zeros(len(steps)), where=fourth > 0)
+    return _Level(steps, np.sqrt(square / np.maximum(np.bincount(place), 1)), carried)
 
 
 def _lags(run: Run, rows: np.ndarray) -> tuple[Int[np.ndarray, " n"] | None, bool | None]:
@@ -156,9 +205,12 @@ def _grows(steps: np.ndarray, by_step: np.ndarray, *, updates: bool | None) -> C
     return Course(shape="drifts" if updates is False else "grows", sentence=sentence, low=low, high=high, p=p)
 
 
-def _jumps(steps: np.ndarray, by_step: np.ndarray) -> Course | None:
+def _jumps(level: _Level) -> Course | None:
     """A gap with another level from one step on, which two levels describe better than a line."""
+    steps, by_step = level.steps, level.rms
     place, p = change_point(by_step)
+    if p > LEVEL:
+        place, p = clear_jump(level.log, level.errors)
     if p > LEVEL:
         return None
     before, after = _rms(by_step[:place]), _rms(by_step[place:])
@@ -166,9 +218,39 @@ def _jumps(steps: np.ndarray, by_step: np.ndarray) -> Course | None:
     levels = np.where(np.arange(len(steps)) < place, by_step[:place].mean(), by_step[place:].mean())
     if max(before, after) < SIZE * min(before, after) or _rms(by_step - levels) > _rms(by_step - line):
         return None
+    many = level.carried[:place] if before > after else level.carried[place:]
+    if many.mean() * min(place, len(steps) - place) < CARRIED:
+        return None
     sentence = f"the gap goes from {before:.2g} nats rms to {after:.2g} at step {steps[place]} (p = {p:.1g})"
     low, high = sorted((before, after))
     return Course(shape="jumps", sentence=sentence, low=low, high=high, p=p, step=int(steps[place]))
+
+
+def _spikes(level: _Level) -> Course | None:
+    """One or few steps far above all others, by more than the scatter of those and by more than a few tokens."""
+    few, chance = stand_out(level.log, level.errors, by=log(AGREE))
+    sure = (chance <= SURE) & (level.carried[few] >= CARRIED)
+    if not sure.any():
+        return None
+    few, p = few[sure], float(chance[sure].max())
+    high, low = _rms(level.rms[few]), float(np.median(np.delete(level.rms, few)))
+    found = [str(s) for s in level.steps[few]]
+    who = f"steps {', '.join(found[:-1])} and {found[-1]} stand" if len(found) > 1 else f"step {found[0]} alone stands"
+    whose = "the batches of those steps" if len(found) > 1 else "that step's batch"
+    sentence = f"{who} out ({high:.2g} nats rms against {low:.2g} elsewhere, p = {p:.1g}): look at {whose}"
+    most = int(level.steps[few[np.argmax(level.rms[few])]])
+    return Course(shape="spikes", sentence=sentence, low=low, high=high, p=p, step=most)
+
+
+def _flat(level: _Level, size: float) -> Course:
+    """A gap that stays where all steps agree; else one without a course."""
+    away = np.abs(level.log - np.median(level.log))
+    if away.max() <= log(AGREE):
+        sentence = f"the gap stays at {size:.2g} nats rms over the steps"
+        return Course(shape="flat", sentence=sentence, low=size, high=size, p=1.0)
+    low, high = float(level.rms.min()), float(level.rms.max())
+    sentence = f"the gap has no clear course, its steps are between {low:.2g} and {high:.2g} nats rms"
+    return Course(shape="unclear", sentence=sentence, low=low, high=high, p=1.0)
 
 
 def _together(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
@@ -184,8 +266,3 @@ def _together(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
 def _rms(values: np.ndarray) -> float:
     """The root of the mean square."""
     return float(np.sqrt(np.mean(np.square(values))))
-
-
-def _flat(size: np.ndarray) -> str:
-    """A level in words."""
-    return f"the gap stays at {_rms(size):.2g} nats rms over the steps"
