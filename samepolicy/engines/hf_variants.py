@@ -68,7 +68,7 @@ class Variants:
 
     def _held(self, what: str, key: Any, make: Callable[[], Any]) -> Any:
         """What was made last of a kind; made now if it is another."""
-        if self._last.get(what, (None, None))[0] != key:
+        if what not in self._last or self._last[what][0] != key:
             self._last.pop(what, None)
             self._last[what] = key, make()
         return self._last[what][1]
