@@ -151,6 +151,15 @@ def test_a_model_whose_files_lack_tensors_is_refused(saved):
         engine(f"hf:{saved}")
 
 
+def test_weights_in_hand_that_are_rounded_are_read_again_to_be_changed(tiny, ragged_ids):
+    change = Change(quantise="int8")
+    found = [
+        engine(f"hf:{tiny('llama')}", device="cpu", dtype=dtype).variant(dtype="float32", change=change)
+        for dtype in ("bfloat16", "float32")
+    ]
+    np.testing.assert_array_equal(*(one.score(*ragged_ids).logp.values for one in found))
+
+
 def test_a_checkpoint_whose_files_lack_tensors_is_refused_before_it_is_read(tiny, saved):
     from safetensors.torch import load_file, save_file
 
