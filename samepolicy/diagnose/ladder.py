@@ -1,9 +1,11 @@
 """The ladder in the order people check in, and the eight steps of a consistency test, each with its status and why."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from samepolicy.causes import cause
 from samepolicy.diagnose.measured import Measured
 from samepolicy.diagnose.naming import NOTHING, Named
 from samepolicy.diagnose.verdict import Verdict
@@ -50,7 +52,10 @@ def ladder(m: Measured, verdict: Verdict, named: Named = NOTHING) -> tuple[Rung,
 
 
 def _with_causes(rung: Rung, named: Named) -> Rung:
-    """A rung in the light of what was named: failed by its causes; passed where those of other rungs explain all."""
+    """A rung in the light of what was named: failed by its causes; passed where those of other rungs explain all.
+
+    Where nothing was named, it says which of its causes were undone for nothing.
+    """
     mine = [f for f in named.findings if f.rung == rung.name]
     if mine:
         return Rung(name=rung.name, status="failed", why="; ".join(f"{f.told}: {f.evidence}" for f in mine))
@@ -59,7 +64,21 @@ def _with_causes(rung: Rung, named: Named) -> Rung:
     if left is not None and left.place == "below" and by_gap and rung.status != "passed":
         causes = " and ".join(f.cause for f in named.findings)
         return Rung(name=rung.name, status="passed", why=f"with {causes} undone the gap is {left}")
+    tried = [name for name in named.tried if cause(name).rung.value == rung.name]
+    if tried and rung.status == "not checked":
+        return Rung(
+            name=rung.name, status=rung.status, why=f"{rung.why}; undoing {_listed(tried)} does not close the gap"
+        )
     return rung
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Names in a sentence.
+
+    >>> _listed(["rope"]), _listed(["packing_leak", "padding", "rope"])
+    ('rope', 'packing_leak, padding or rope')
+    """
+    return " or ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)
 
 
 def steps(m: Measured, verdict: Verdict, named: Named = NOTHING) -> tuple[Rung, ...]:

@@ -87,5 +87,8 @@ def test_a_gap_that_nothing_closes_says_what_was_tried():
     assert (found.verdict, found.findings) == ("different", ())
     assert {"temperature", "penalty", "template"} <= {*found.tried} | {cause.name for cause in found.unchecked}
     assert "temperature" in found.tried
+    (positions,) = (rung for rung in found.ladder if rung.name == "positions")
+    assert positions.status == "not checked"
+    assert positions.why.endswith("padding or rope does not close the gap")
     assert found.as_dict()["tried"] == list(found.tried)
     assert "-" not in found.sentence.partition(" would explain ")[2][:2]
