@@ -5,10 +5,24 @@ SamePolicyError
 │   ├── MissingColumnError(KeyError)    a column that the call needs is not in the run
 │   ├── ShapeError                      arrays that should line up do not
 │   ├── MaskError                       a mask with other values than 0 and 1
-│   └── CorruptFileError(OSError)       a file that is truncated, of another format, or of a newer version
+│   └── CorruptFileError(OSError)       a file that is truncated, of another format or version, or holds what no run can
 ├── MissingDependencyError(ImportError) an optional package is not installed; the message holds the pip line
 └── EngineError(RuntimeError)           an engine could not load, generate or score
 """
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+def perhaps(name: str, names: Iterable[str], otherwise: str) -> str:
+    """The end of a sentence about a name that nothing has: names that are spelled alike, or another hint.
+
+    >>> perhaps("Numeric", ["numerics", "shift"], "there are two")
+    'perhaps numerics is meant'
+    """
+    known = {one.lower(): one for one in names}
+    near = get_close_matches(name.lower(), known, n=3, cutoff=0.5)
+    return f"perhaps {' or '.join(known[one] for one in near)} is meant" if near else otherwise
 
 
 class SamePolicyError(Exception):
@@ -36,7 +50,7 @@ class MaskError(InputError):
 
 
 class CorruptFileError(InputError, OSError):
-    """A file is truncated, of another format, or written by a newer version."""
+    """A file is truncated, of another format, written by a newer version, or holds what no run can."""
 
 
 class MissingDependencyError(SamePolicyError, ImportError):

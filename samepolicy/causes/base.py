@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 from numpy.random import Generator
 
 from samepolicy.causes.settings import DECLARED, Settings
-from samepolicy.errors import InputError
+from samepolicy.errors import InputError, perhaps
 from samepolicy.records.run import Run
 from samepolicy.summary import json_number
 
@@ -226,14 +226,15 @@ def cause(name: str) -> Cause:
     """The cause of that name.
 
     Raises:
-        InputError: there is none; the message lists those there are.
+        InputError: there is none; the message has those that are spelled alike, or lists all.
 
     >>> cause("temperature").rung.value
     'sampling'
     """
     known = all_causes()
     if name not in known:
-        raise InputError(f"There is no cause called {name!r}; the causes are {', '.join(known)}.")
+        alike = perhaps(name, known, f"the causes are {', '.join(known)}")
+        raise InputError(f"There is no cause called {name!r}; {alike}.")
     return known[name]
 
 

@@ -1,5 +1,6 @@
 """`samepolicy report`."""
 
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -8,6 +9,7 @@ import typer
 
 from samepolicy.cli import causes, choices, engines, large, options, output
 from samepolicy.cli.skipped import Skipped
+from samepolicy.errors import InputError
 
 if TYPE_CHECKING:
     from samepolicy.diagnose import Diagnosis
@@ -61,11 +63,9 @@ def command(
     that of `diagnose`. Of a large run everything that is counted is of all responses, and the worst and a sample are
     shown one by one.
     """
-    from samepolicy.report import ci, data, html, pieces
+    from samepolicy.report import data, html, pieces
 
-    _refuse(out, html.MARK)
-    _refuse(junit, ci.MARKS["junit"])
-    _refuse(markdown if str(markdown) != "-" else None, ci.MARKS["markdown"])
+    _refuse(out, markdown if str(markdown) != "-" else None, junit)
     known = pieces.pieces_of(tokenizer) if tokenizer is not None else None
     chosen = engines.choices("trainer", dtype=trainer_dtype, device=device, trust_remote_code=trust_remote_code)
     more = causes.given(trainer, chosen, checkpoints, weights, layers)
@@ -165,9 +165,13 @@ def _say(made: _Judged, value: dict[str, Any], *, as_json: bool, quiet: bool, ou
         output.note(f"The report is in {out}.")
 
 
-def _refuse(file: Path | None, mark: str) -> None:
-    """Refuse, before any work is done, a file that must not be written."""
-    from samepolicy.report import html
+def _refuse(out: Path | None, markdown: Path | None, junit: Path | None) -> None:
+    """Refuse, before any work is done, files that must not be written, and one file for two of them."""
+    from samepolicy.report import ci, html
 
-    if file is not None:
+    marks = ((out, html.MARK), (markdown, ci.MARKS["markdown"]), (junit, ci.MARKS["junit"]))
+    given = [(file, mark) for file, mark in marks if file is not None]
+    if len({os.path.realpath(file) for file, _ in given}) < len(given):
+        raise InputError("Two of --out, --markdown and --junit name one file; give each a file of its own.")
+    for file, mark in given:
         html.refuse(file, mark=mark)

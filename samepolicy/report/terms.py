@@ -4,10 +4,9 @@ import importlib
 import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from typing import Any, Literal, TypeAlias
 
-from samepolicy.errors import InputError
+from samepolicy.errors import InputError, perhaps
 from samepolicy.report.tables import interval
 from samepolicy.report.words import NUMBERS, PROOFS, RUNGS, STEPS, VERDICTS
 
@@ -74,10 +73,8 @@ def explain(name: str) -> tuple[Term, ...]:
     found = tuple(term for term in terms if term.name.lower() == name.lower())
     if found:
         return found
-    names = {term.name.lower(): term.name for term in terms}
-    near = get_close_matches(name.lower(), names, n=3, cutoff=0.5)
-    alike = f"perhaps {' or '.join(names[n] for n in near)} is meant." if near else "`samepolicy explain` lists all."
-    raise InputError(f"Nothing is called {name!r}; {alike}")
+    alike = perhaps(name, (term.name for term in terms), "`samepolicy explain` lists all")
+    raise InputError(f"Nothing is called {name!r}; {alike}.")
 
 
 def _word(name: str, kind: Kind, text: str) -> Term:

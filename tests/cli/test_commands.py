@@ -252,6 +252,8 @@ def test_explain_one(call: Call, name: str, expected: str):
 def test_explain_suggests(call: Call):
     assert call("explain", "numeric").refusal == "Nothing is called 'numeric'; perhaps numerics or verdict is meant."
     assert "lists all" in call("explain", "zzzzzz").refusal
+    assert call("demo", "stale").refusal == "There is no cause called 'stale'; perhaps stale_weights is meant."
+    assert "the causes are bos_doubled, " in call("demo", "zzzzzz").refusal
 
 
 # ---------------------------------------------------------------------------------------------------------- errors
@@ -301,3 +303,14 @@ def test_a_report_takes_the_checkpoints_that_a_diagnosis_takes(call: Call, tmp_p
     assert told.value["findings"][0]["cause"] == "stale_weights"
     assert r"stale\_weights" in page.out
     assert "need an engine" in call("report", tmp_path / "run", "--checkpoints", "stale=0.06").refusal
+
+
+@pytest.mark.parametrize("pair", [("--out", "--markdown"), ("--out", "--junit"), ("--markdown", "--junit")])
+def test_a_report_never_writes_two_things_to_one_file(
+    call: Call, recorded: Path, tmp_path: Path, pair: tuple[str, str]
+):
+    (tmp_path / "link").symlink_to("page.html")
+    for second in (tmp_path / "page.html", tmp_path / ".." / tmp_path.name / "page.html", tmp_path / "link"):
+        refusal = call("report", recorded, pair[0], tmp_path / "page.html", pair[1], second).refusal
+        assert refusal == "Two of --out, --markdown and --junit name one file; give each a file of its own."
+        assert not (tmp_path / "page.html").exists()
