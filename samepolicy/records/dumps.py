@@ -75,6 +75,8 @@ def renamed(run: Run, options: Options) -> Run:
 def is_json_lines(path: Path, keys: Iterable[str]) -> bool:
     """Whether a file's first line is a JSON object with all of these keys; never raises."""
     try:
+        if not path.is_file():
+            return False
         with path.open("rb") as file:
             first = json.loads(file.readline(1 << 24))
         return isinstance(first, dict) and {*keys} <= first.keys()

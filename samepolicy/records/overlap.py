@@ -6,10 +6,13 @@ that share these and hold the same tokens are one response that two writers reco
 
 import hashlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
+from samepolicy.errors import CorruptFileError
 from samepolicy.records.attempts import ATTEMPT
 from samepolicy.records.places import Place
 from samepolicy.records.tables import Index, index, read_table
@@ -18,6 +21,9 @@ LOG = logging.getLogger("samepolicy.records")
 CONTENT = ("response_ids", "rollout_logp", "trainer_logp", "prob_diff", "text")
 """What two copies of a response have to share."""
 IDENTITY = ("step", "sample", "rank", "group", ATTEMPT)
+
+Bad: TypeAlias = Callable[[int, CorruptFileError], object]
+T = TypeVar("T")
 
 
 def last_attempts(indices: Sequence[Index]) -> list[np.ndarray | None]:
@@ -38,18 +44,36 @@ def last_attempts(indices: Sequence[Index]) -> list[np.ndarray | None]:
 
 def _attempts(found: Index) -> list[tuple[int, int]]:
     """The different pairs of step and attempt that a part holds."""
-    if not {"step", ATTEMPT} <= found.small.keys() or not found.rows:
+    whole = found.rows and {"step", ATTEMPT} <= found.small.keys() and found.small[ATTEMPT].dtype.kind == "i"
+    if not whole:
         return []
     pairs = np.unique(np.stack([found.small["step"], found.small[ATTEMPT]]), axis=1)
     return [(int(step), int(attempt)) for step, attempt in pairs.T]
 
 
-def second_copies(places: Sequence[Place], indices: Sequence[Index]) -> dict[int, np.ndarray]:
-    """Rows that an earlier part already holds, by the number of the part, bool [rows]; only parts that have some."""
-    shared = _sharing(indices)
-    known = {i: index(places[i], IDENTITY) for i in shared}
+def second_copies(places: Sequence[Place], indices: Sequence[Index], bad: Bad) -> dict[int, np.ndarray]:
+    """Rows that an earlier part already holds, by the number of the part, bool [rows]; only parts that have some.
+
+    Args:
+        places: the parts.
+        indices: what is known of each.
+        bad: called with the number and the error of each part that turns out to be unreadable; all its rows are left
+            out, unless it raises.
+    """
+    lost: dict[int, np.ndarray] = {}
+
+    def tried(i: int, read: Callable[[], T]) -> T | None:
+        try:
+            return read()
+        except CorruptFileError as error:
+            bad(i, error)
+            lost[i] = np.ones(indices[i].rows, dtype=bool)
+            return None
+
+    looked = {i: tried(i, partial(index, places[i], IDENTITY)) for i in _sharing(indices)}
+    known = {i: found for i, found in looked.items() if found is not None}
     if len(known) < 2:
-        return {}
+        return lost
     part = np.concatenate([np.full(found.rows, i) for i, found in known.items()])
     row = np.concatenate([np.arange(found.rows) for found in known.values()])
     codes = _codes(known)
@@ -61,12 +85,13 @@ def second_copies(places: Sequence[Place], indices: Sequence[Index]) -> dict[int
         mine = suspects[part[suspects] == i]
         rows = np.zeros(known[i].rows, dtype=bool)
         rows[row[mine]] = True
-        for at, digest in zip(mine.tolist(), _digests(places[i], rows), strict=True):
+        digests = tried(i, partial(_digests, places[i], rows))
+        for at, digest in zip(mine.tolist(), digests, strict=True) if digests is not None else ():
             holder = first.setdefault((int(codes[at]), digest), i)
             if holder != i:
                 copies.setdefault(i, np.zeros(known[i].rows, dtype=bool))[row[at]] = True
     _say(places, copies)
-    return copies
+    return {**copies, **lost}
 
 
 def _sharing(indices: Sequence[Index]) -> list[int]:

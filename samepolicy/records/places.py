@@ -10,7 +10,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import IO, Any
 
-from samepolicy.errors import InputError, MissingDependencyError
+from samepolicy.errors import CorruptFileError, InputError, MissingDependencyError
+
+_BYTES = re.compile("[\ud800-\udfff]")
+"""What stands in a path for bytes that are no UTF-8."""
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(/+)(.*)")
 
@@ -33,7 +36,7 @@ class Place:
         """The place of a path or URL; a `Path` that swallowed one of a URL's slashes is understood."""
         if isinstance(path, Place):
             return path
-        text = os.fspath(path)
+        text = text_of(path)
         found = _URL.fullmatch(text)
         if found is None:
             return cls(text)
@@ -80,9 +83,13 @@ class Place:
 
     @contextmanager
     def opened(self) -> Iterator[IO[bytes]]:
-        """This file, open for reading at any place in it."""
+        """This file, open for reading at any place in it.
+
+        Raises:
+            CorruptFileError: it is a folder, a pipe or a device.
+        """
         if self.local is not None:
-            with self.local.open("rb") as file:
+            with _plain(self.local).open("rb") as file:
                 yield file
             return
         with self._answering():
@@ -93,9 +100,9 @@ class Place:
 
     @contextmanager
     def source(self) -> Iterator[Any]:
-        """This file as pyarrow reads it fastest: by its path where it has one."""
-        if self.local is not None:
-            yield str(self.local)
+        """This file as pyarrow reads it fastest: by its path where it has one that UTF-8 can say."""
+        if self.local is not None and not _BYTES.search(self.text):
+            yield str(_plain(self.local))
             return
         with self.opened() as remote:
             yield remote
@@ -127,6 +134,32 @@ class Place:
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             found = _by_fsspec(self.text)
         return found
+
+
+def text_of(path: "str | os.PathLike[str]") -> str:
+    """A path or URL as text.
+
+    Raises:
+        InputError: it is neither.
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise InputError(
+            f"A file or folder is told as text or a Path, and this is {type(path).__name__}; give its path."
+        )
+    return os.fspath(path)
+
+
+def _plain(path: Path) -> Path:
+    """The path, if it is one of a file, or of nothing.
+
+    Raises:
+        CorruptFileError: a folder, or a pipe or a device that could be waited for without an end.
+    """
+    if path.exists() and not path.is_file():
+        raise CorruptFileError(
+            f"{path} is a folder, a pipe or a device, not a file; move it away, or leave it out (--skip-bad)."
+        )
+    return path
 
 
 def _by_fsspec(url: str) -> tuple[Any, str]:

@@ -79,9 +79,10 @@ def batches(source: Source, shard: Shard) -> Iterator[Run]:
         CorruptFileError: the file is damaged.
         InputError: it is gone, or its sides declare other things than the run.
     """
-    found = source.batches(shard.piece, tokens=arrow.GROUP_TOKENS) if shard.groups is None else _groups(source, shard)
+    whole, place = shard.groups is None, shard.piece.place
+    found = source.batches(shard.piece, tokens=arrow.GROUP_TOKENS) if whole else _groups(source, shard)
     for run in found:
-        yield source.filled(run)
+        yield source.filled(run if whole else source.checked(run, place))
 
 
 def _groups(source: Source, shard: Shard) -> Iterator[Run]:
@@ -89,7 +90,7 @@ def _groups(source: Source, shard: Shard) -> Iterator[Run]:
     with opened(shard.piece.place) as (file, content):
         names = [name for name in file.schema_arrow.names if name in source.needed]
         for group in shard.groups or ():
-            yield source.checked(from_header(content, _columns(file, group, names)), shard.piece.place)
+            yield from_header(content, _columns(file, group, names))
 
 
 def _columns(file: Any, group: int, names: Sequence[str]) -> dict[str, Any]:

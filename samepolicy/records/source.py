@@ -152,7 +152,7 @@ def open_source(
         raise InputError(f"{place} is a run folder without a finished part yet; read it again later.")
     hits = [p for p in listed if where.steps is None or p.step is None or p.step in where.steps]
     looked = _looked(place, hits, where, on_bad)
-    pieces = _pieces([place / part.name for part, _ in looked], [found for _, found in looked], where)
+    pieces = _pieces([place / part.name for part, _ in looked], [found for _, found in looked], where, on_bad)
     if where.columns and not any(piece.responses for piece in pieces):
         raise _nothing(place, listed, where)
     _say_missing(place, looked, where)
@@ -203,9 +203,9 @@ def tell(error: CorruptFileError, on_bad: OnBad | None) -> None:
     on_bad(error)
 
 
-def _pieces(places: Sequence[Place], indices: Sequence[Index], where: Where) -> list[Piece]:
+def _pieces(places: Sequence[Place], indices: Sequence[Index], where: Where, on_bad: OnBad | None) -> list[Piece]:
     """The rows to read of each part; parts without any are left out, unless nothing was asked."""
-    copies = second_copies(places, indices)
+    copies = second_copies(places, indices, lambda _, error: tell(error, on_bad))
     pieces = []
     for i, (found, newest) in enumerate(zip(indices, last_attempts(indices), strict=True)):
         asked = where.rows(found.small, found.rows)

@@ -1,6 +1,7 @@
 """Parts of a run read back from Parquet: whole, some columns, some rows, or what their footers say."""
 
 import json
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ import numpy as np
 
 from samepolicy.errors import CorruptFileError, InputError
 from samepolicy.records.arrow import KEY, check_header, from_arrow, from_header
+from samepolicy.records.columns import pack
 from samepolicy.records.places import Place
 from samepolicy.records.run import Run
 
@@ -38,16 +40,18 @@ def index(place: Place, wanted: Sequence[str]) -> Index:
     """Read a part's footer, and columns of single values where its statistics do not already tell them.
 
     Raises:
-        CorruptFileError: the file is truncated, damaged, of another format or of a newer layout.
+        CorruptFileError: the file is truncated, damaged, of another format or of a newer layout, or holds what no run
+            can.
     """
     with opened(place) as (file, _):
         names, rows = tuple(file.schema_arrow.names), int(file.metadata.num_rows)
         known = {name: constant(file, name) for name in wanted if name in names}
         unknown = [name for name, value in known.items() if value is None]
         table = file.read(columns=unknown) if unknown else None
-        small = {name: from_arrow(table[name]) for name in unknown} if table is not None else {}
-        small |= {name: _repeated(value, rows) for name, value in known.items() if value is not None}
-        ends = {name: found for name in ("sample", "rank") if (found := ends_of(file, name)) is not None}
+        small = {name: pack(name, from_arrow(table[name])) for name in unknown} if table is not None else {}
+        small |= {name: pack(name, _repeated(value, rows)) for name, value in known.items() if value is not None}
+        known_ends = {name: ends_of(file, name) for name in ("sample", "rank")}
+        ends = {name: found for name, found in known_ends.items() if found and type(found[0]) is int}
         values = sum(max(_values_in(file, group), default=0) for group in range(file.metadata.num_row_groups))
         arrays = {name: column for name, column in small.items() if isinstance(column, np.ndarray)}
         return Index(names, rows, arrays, ends, values)
@@ -63,7 +67,8 @@ def opened(place: Place) -> Iterator[tuple[Any, dict[str, Any]]]:
     """The Parquet file, open, with its header; whatever goes wrong inside names the file.
 
     Raises:
-        CorruptFileError: the file is truncated, damaged, of another format or of a newer layout.
+        CorruptFileError: the file is truncated, damaged, of another format or of a newer layout, or holds what no run
+            can.
         InputError: it may not be read, or is no longer there.
     """
     import pyarrow as pa
@@ -73,10 +78,10 @@ def opened(place: Place) -> Iterator[tuple[Any, dict[str, Any]]]:
         with (
             place.source() as source,
             pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=False) as file,
+            _naming(place),
         ):
-            stored = (file.schema_arrow.metadata or {}).get(KEY, b"null")
-            yield file, check_header(json.loads(stored), place)
-    except CorruptFileError:
+            yield file, _header(file, place)
+    except InputError:
         raise
     except (PermissionError, FileNotFoundError) as error:
         raise refused(place, error) from error
@@ -84,6 +89,37 @@ def opened(place: Place) -> Iterator[tuple[Any, dict[str, Any]]]:
         raise CorruptFileError(
             f"{place} is truncated or damaged ({reason(error)}); restore it, or leave it out (--skip-bad)."
         ) from error
+
+
+@contextmanager
+def _naming(place: Place) -> Iterator[None]:
+    """What no run can hold is told with the file's name.
+
+    Raises:
+        CorruptFileError: the file is whole, but its contents are wrong.
+    """
+    try:
+        yield
+    except CorruptFileError:
+        raise
+    except InputError as error:
+        raise CorruptFileError(
+            f"{place} is whole, but its contents are wrong ({reason(error)}); write it again, or leave it out "
+            "(--skip-bad)."
+        ) from error
+
+
+def _header(file: Any, place: Place) -> dict[str, Any]:
+    """The header of an open file, if each of its columns has a name of its own."""
+    names = Counter(file.schema_arrow.names)
+    twice = [name for name, times in names.items() if times > 1]
+    if twice:
+        raise InputError(f"column {twice[0]} is there {names[twice[0]]} times")
+    try:
+        content = json.loads((file.schema_arrow.metadata or {}).get(KEY, b"null"))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"its header is no JSON: {reason(error)}") from error
+    return check_header(content, place)
 
 
 def refused(place: object, error: OSError) -> InputError:
@@ -107,7 +143,8 @@ def read_table(place: Place, wanted: Collection[str] | None = None, rows: np.nda
         rows: which rows to keep, bool [rows]; row groups without any are not touched. None keeps all.
 
     Raises:
-        CorruptFileError: the file is truncated, damaged, of another format or of a newer layout.
+        CorruptFileError: the file is truncated, damaged, of another format or of a newer layout, or holds what no run
+            can.
         ShapeError: columns that do not line up.
     """
     runs = list(read_groups(place, wanted, rows, tokens=None))

@@ -14,7 +14,7 @@ from samepolicy.monitor.alarms import outside_usual
 from samepolicy.records.arrow import GROUP_TOKENS
 from samepolicy.records.attempts import ATTEMPT
 from samepolicy.records.declared import dtype_of
-from samepolicy.records.overlap import last_attempts, second_copies
+from samepolicy.records.overlap import Bad, last_attempts, second_copies
 from samepolicy.records.run import Run
 from samepolicy.records.side import Side
 from samepolicy.records.source import Piece, Source, needed_columns
@@ -134,16 +134,16 @@ def open_step(
     if not looked:
         return None
     places = [folder / name for name in looked]
-    pieces = _pieces(places, list(looked.values()), step)
+    pieces = _pieces(places, list(looked.values()), step, lambda i, error: on_bad([*looked][i], str(error)))
     held = [found.names for found in looked.values()]
     anywhere = frozenset(name for part in held for name in part)
     needed = needed_columns(anywhere if columns is None else anywhere & {*columns}, held)
     return Source(folder, about, tuple(pieces), anywhere, frozenset(needed))
 
 
-def _pieces(places: list[Inside], indices: list[Index], step: int) -> list[Piece]:
+def _pieces(places: list[Inside], indices: list[Index], step: int, bad: Bad) -> list[Piece]:
     """The rows of each part that count."""
-    copies = second_copies(places, indices) if len(places) > 1 else {}
+    copies = second_copies(places, indices, bad) if len(places) > 1 else {}
     found = []
     for i, (place, part, newest) in enumerate(zip(places, indices, last_attempts(indices), strict=True)):
         rows = np.ones(part.rows, dtype=bool)

@@ -1,13 +1,18 @@
 """What a run, a side or a stored run is made of: refused in one sentence where no reader could use it."""
 
 import json
+import os
+import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import samepolicy as sp
 from samepolicy.errors import CorruptFileError, InputError, SamePolicyError, ShapeError
+from tests.records.shards import part
 
 LOGP = [[-1.0, -2.0], [-3.0]]
 SIDES = '"rollout_logp": [-1.0], "trainer_logp": [-1.5]'
@@ -135,3 +140,73 @@ def test_a_number_for_each_response_in_a_dump(dump):
     lines = [{"rollout_logp": [-1.0, -2.0], "advantage": 0.5}, {"rollout_logp": [-3.0], "advantage": None}]
     run = sp.read(dump("\n".join(map(json.dumps, lines))))
     np.testing.assert_array_equal(run["advantage"].values, [0.5, 0.5, np.nan])
+
+
+# ------------------------------------------------------------------------------------------------- parts of a folder
+
+
+def rewritten(part: Path, **columns: object) -> None:
+    """Write a part again with other columns, and the header that it had."""
+    table = pq.read_table(part)
+    for name, values in columns.items():
+        place = table.schema.get_field_index(name)
+        table = table.set_column(place, name, values) if place >= 0 else table.append_column(name, values)
+    pq.write_table(table, part)
+
+
+BAD = {
+    "step must hold whole numbers": {"step": pa.array([None, 2, 2], pa.int64())},
+    "step must hold whole": {"step": pa.array(["a"] * 3)},
+    "step must hold one single value": {"step": pa.array([[2]] * 3)},
+    "rollout_logp must hold one list of values": {"rollout_logp": pa.array([-1.0] * 3)},
+    "Sequence 0 has 1 values in trainer_logp but 5 in": {"trainer_logp": pa.array([[-1.0]] * 3)},
+}
+
+
+@pytest.mark.parametrize("words", BAD)
+def test_a_whole_part_with_columns_that_no_run_has(tmp_path: Path, words: str):
+    files = [sp.write(part(step), tmp_path / "run", step=step) for step in (1, 2)]
+    rewritten(files[1], **BAD[words])
+    told = refusal(CorruptFileError, sp.read, tmp_path / "run")
+    assert told.startswith(f"{files[1]} is whole, but its contents are wrong (")
+    assert words in told
+    for read in (lambda on_bad: sp.read(tmp_path / "run", on_bad=on_bad), skipping(tmp_path / "run")):
+        said: list[CorruptFileError] = []
+        assert read(said.append)["step"].tolist() == [1] * 3
+        assert [str(error) for error in said] == [told]
+
+
+def skipping(folder: Path):
+    """Reads a folder as a stream."""
+    return lambda on_bad: sp.Run.concat(list(sp.stream(folder, on_bad=on_bad)))
+
+
+def test_a_part_with_one_column_twice_and_one_with_a_broken_header(tmp_path: Path):
+    files = [sp.write(part(step), tmp_path / "run", step=step) for step in (1, 2, 3)]
+    table = pq.read_table(files[1])
+    pq.write_table(table.append_column("rollout_logp", table["rollout_logp"]), files[1])
+    pq.write_table(pq.read_table(files[2]).replace_schema_metadata({"samepolicy": "[" * 100_000}), files[2])
+    said: list[CorruptFileError] = []
+    assert sp.read(tmp_path / "run", on_bad=said.append)["step"].tolist() == [1] * 3
+    assert "(column rollout_logp is there 2 times)" in str(said[0])
+    assert "(its header is no JSON: " in str(said[1])
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo], ids=["folder", "pipe"])
+def test_what_is_named_like_a_part_but_is_no_file(tmp_path: Path, make):
+    sp.write(part(1), tmp_path / "run", step=1)
+    make(tmp_path / "run" / "part-00000002-000000.parquet")
+    assert "is a folder, a pipe or a device, not a file" in refusal(CorruptFileError, sp.read, tmp_path / "run")
+    assert len(sp.read(tmp_path / "run", on_bad=print)) == 3
+
+
+def test_a_pipe_is_no_dump(tmp_path: Path):
+    os.mkfifo(tmp_path / "dump.jsonl")
+    assert "is neither a file nor a folder" in refusal(InputError, sp.read, tmp_path / "dump.jsonl")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
+def test_a_folder_whose_name_is_no_utf8_is_read(tmp_path: Path):
+    folder = tmp_path / os.fsdecode(b"r\xff")
+    sp.write(part(1), folder, step=1)
+    assert sp.read(folder) == sp.read(next(folder.glob("*.parquet"))) == part(1)

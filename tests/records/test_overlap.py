@@ -3,9 +3,12 @@
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import samepolicy as sp
+from samepolicy.errors import CorruptFileError
 from samepolicy.records import overlap
 from samepolicy.records.source import open_source
 from tests.records.shards import part
@@ -30,6 +33,24 @@ def test_attempts_within_one_part(tmp_path: Path) -> None:
     both = sp.Run.concat([part(1, attempt=[10] * 3), part(1, seed=1, attempt=[20] * 3), part(2, attempt=[10] * 3)])
     sp.write(both, tmp_path)
     assert sp.read(tmp_path) == both.select([3, 4, 5, 6, 7, 8])
+
+
+def test_an_attempt_that_is_text_is_somebody_elses_column(tmp_path: Path) -> None:
+    for attempt in ("a", "b"):
+        sp.write(part(1, attempt=[attempt] * 3, samples=(0, 1, 2)), tmp_path, step=1)
+    assert sp.read(tmp_path)["attempt"].tolist() == ["a"] * 3 + ["b"] * 3
+
+
+@pytest.mark.parametrize("name", ["group", "rollout_logp"])
+def test_a_bad_part_among_overlapping_ones_is_left_out(tmp_path: Path, name: str) -> None:
+    files = [sp.write(part(1, group=[0, 0, 0]), tmp_path, step=1) for _ in range(3)]
+    table = pq.read_table(files[1])
+    pq.write_table(table.set_column(table.schema.get_field_index(name), name, pa.array([0.5] * 3)), files[1])
+    with pytest.raises(CorruptFileError, match=f"its contents are wrong .Column {name} must hold"):
+        sp.read(tmp_path)
+    said: list[CorruptFileError] = []
+    assert sp.read(tmp_path, on_bad=said.append)["sample"].tolist() == [0, 1, 2]
+    assert [files[1].name in str(error) for error in said] == [True]
 
 
 def test_overlapping_shards_are_said_and_counted_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Protocol, cast
 
 from samepolicy.errors import InputError
 from samepolicy.records.dumps import USUAL, Options, named, renamed
-from samepolicy.records.places import Place
+from samepolicy.records.places import Place, text_of
 from samepolicy.records.run import Run
 from samepolicy.records.source import OnBad, is_run
 
@@ -87,9 +87,10 @@ def import_run(
         CorruptFileError: the format is known but a file is damaged.
         MissingColumnError: `columns` names what is not there.
     """
-    path, formats = Path(src), all_formats()
-    if not path.exists():
-        raise InputError(f"{path} does not exist; give the path of a dump to read.")
+    path, formats = Path(text_of(src)), all_formats()
+    if not (path.is_file() or path.is_dir()):
+        what = "is neither a file nor a folder" if path.exists() else "does not exist"
+        raise InputError(f"{path} {what}; give the path of a dump to read.")
     options = Options(columns=columns or {}, unsafe_pickle=unsafe_pickle, on_bad=on_bad)
     name = kind if kind is not None else _detected(path, formats)
     if name not in formats:

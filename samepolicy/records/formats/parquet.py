@@ -54,10 +54,10 @@ def columns_of(path: Path) -> tuple[dict[str, list[Any]], dict[str, Any]]:
     import pyarrow.parquet as pq
 
     try:
-        with pq.ParquetFile(path) as file:
+        with Place.of(path).source() as source, pq.ParquetFile(source) as file:
             table, stored = file.read(), (file.schema_arrow.metadata or {}).get(KEY, b"{}")
         return {name: _lists(table[name]) for name in table.column_names}, dict(json.loads(stored))
-    except (PermissionError, FileNotFoundError):
+    except (InputError, PermissionError, FileNotFoundError):
         raise
     except (pa.ArrowException, OSError, ValueError) as error:
         raise CorruptFileError(
