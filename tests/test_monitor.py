@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from scipy.special import rel_entr
 
-from samepolicy import Monitor, Side, measure, measure_batch, read
+from samepolicy import Monitor, Sampling, Side, measure, measure_batch, read
 from samepolicy.errors import InputError
 from samepolicy.monitor import newest
 from samepolicy.monitor.prob_diff import save_pair
@@ -264,8 +264,9 @@ def test_two_runs_never_write_one_folder_and_a_dead_ones_is_taken_again(tmp_path
 
 
 def test_a_resume_whose_sides_declare_other_things_gets_a_folder_of_its_own(tmp_path, caplog):
-    for dtype in ("bfloat16", "float32", "float32", "float16", "bfloat16"):
-        with Monitor(save_dir=tmp_path / "run", rollout=Side(dtype=dtype), calm=0) as monitor:
+    for seed, dtype in enumerate(("bfloat16", "float32", "float32", "float16", "bfloat16")):
+        rollout = Side(dtype=dtype, sampling=Sampling(seed=seed))
+        with Monitor(save_dir=tmp_path / "run", rollout=rollout, calm=0) as monitor:
             monitor(step=1, **clean())
     assert {path.name: read(path).rollout.dtype for path in tmp_path.iterdir()} == {
         "run": "bfloat16",

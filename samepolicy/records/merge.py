@@ -43,14 +43,14 @@ class Declared(Protocol):
 
 
 def check_sides(runs: Sequence[Declared]) -> None:
-    """Refuse runs whose sides declare different things.
+    """Refuse runs whose sides declare different things; the sampler's seed changes no log-prob, and may differ.
 
     Raises:
         InputError: names the side, the field and both values.
     """
     for run in runs[1:]:
         for name in ("rollout", "trainer"):
-            mine, other = getattr(runs[0], name).as_dict(), getattr(run, name).as_dict()
+            mine, other = _told(getattr(runs[0], name)), _told(getattr(run, name))
             differ = [key for key in sorted({*mine, *other}) if mine.get(key) != other.get(key)]
             if differ:
                 key = differ[0]
@@ -58,6 +58,13 @@ def check_sides(runs: Sequence[Declared]) -> None:
                     f"The {name} side declares {key}={other.get(key)!r} here but {key}={mine.get(key)!r} before; "
                     "runs of different sides do not mix, so keep them in folders of their own."
                 )
+
+
+def _told(side: Side) -> dict[str, Any]:
+    """What a side declares, without the sampler's seed."""
+    told = side.as_dict()
+    told.get("sampling", {}).pop("seed", None)
+    return told
 
 
 def infos(parts: Sequence[tuple[Mapping[str, Any], int]]) -> dict[str, Any]:

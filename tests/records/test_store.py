@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -123,6 +124,18 @@ def test_what_cannot_be_written_is_refused_and_leaves_no_part(
     with pytest.raises(InputError, match=words):
         write(run, tmp_path, step=step)
     assert sorted(f.name for f in tmp_path.iterdir()) == ["part-00000007-000000.parquet", "run.json"]
+
+
+def test_a_seed_for_each_step_makes_no_side_another(tmp_path: Path) -> None:
+    sides = [Side(engine="vllm", sampling=Sampling(seed=seed)) for seed in (1, 2)]
+    for step, side in enumerate(sides):
+        write(replace(small(step), rollout=side), tmp_path, step=step)
+    both = read(tmp_path)
+    assert both["step"].tolist() == [0, 0, 1, 1]
+    assert both.rollout == sides[0]
+    hot = Side(engine="vllm", sampling=Sampling(seed=1, temperature=0.5))
+    with pytest.raises(InputError, match="runs of different sides do not mix"):
+        write(replace(small(), rollout=hot), tmp_path, step=2)
 
 
 def test_a_folder_of_something_else_is_not_touched(tmp_path: Path) -> None:
