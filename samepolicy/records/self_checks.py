@@ -1,7 +1,9 @@
 """An engine against itself: distances between two scorings of the same tokens, kept in a run's `info`."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -52,16 +54,25 @@ def self_check(run: Run, name: str, *, first: Ragged | Array, second: Ragged | A
 
 
 def self_checks(run: Run) -> Mapping[str, Any]:
-    """All that a run keeps, by name; nothing where what it keeps is no mapping."""
-    found = run.info.get("self_checks", {})
-    return found if isinstance(found, Mapping) else {}
+    """All that a run keeps, by name; what is no distance, as `self_check` makes it, is left out."""
+    found = run.info.get("self_checks")
+    return {name: kept for name, kept in found.items() if _is_distance(kept)} if isinstance(found, Mapping) else {}
 
 
 def rms(run: Run, name: str) -> float | None:
     """The rms distance that a run keeps under that name, nats; None where it was not measured."""
-    found = self_checks(run).get(name)
-    value = found.get("rms") if isinstance(found, Mapping) else None
+    value = self_checks(run).get(name, {}).get("rms")
     return None if value is None else float(value)
+
+
+def _is_distance(kept: Any) -> bool:
+    """Whether it holds the two sizes of a distance, numbers or None, and nothing that JSON has not."""
+    try:
+        sizes = [kept["mean_abs"], kept["rms"]]
+        json.dumps(kept, allow_nan=False)
+        return all(size is None or isfinite(size) for size in sizes)
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return False
 
 
 def _distance(first: np.ndarray, second: np.ndarray) -> dict[str, Any]:

@@ -2,8 +2,11 @@
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 import samepolicy as sp
+from samepolicy.records.self_checks import rms
+from samepolicy.report.text import diagnosis
 
 
 @pytest.fixture
@@ -50,3 +53,17 @@ def test_huge_values_have_a_finite_distance(run: sp.Run):
 def test_what_a_run_keeps_under_that_name_may_be_anything(run: sp.Run, kept):
     odd = sp.Run(columns=run.columns, info={"self_checks": kept})
     assert sp.diagnose(odd.with_columns(trainer_logp=odd["rollout_logp"])).self_checks == {}
+
+
+@pytest.mark.parametrize("kept", [{"rms": 0.1}, {"mean_abs": "x", "rms": 0.1}, {"mean_abs": 0.1, "rms": np.nan}, {}, 5])
+def test_what_is_no_distance_is_not_shown(run: sp.Run, kept):
+    good = {"tokens": 2, "mean_abs": 0.125, "rms": 0.25}
+    odd = sp.Run(columns=run.columns, info={"self_checks": {"trainer_alone": kept, "rollout_woken": good}})
+    found = sp.diagnose(odd.with_columns(trainer_logp=odd["rollout_logp"]))
+    assert found.self_checks == {"rollout_woken": good}
+    assert rms(odd, "trainer_alone") is None
+    console = Console()
+    with console.capture() as printed:
+        console.print(diagnosis(found))
+    assert "rollout–woken" in printed.get()
+    assert "trainer–itself" not in printed.get()
