@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from samepolicy.arrays import Ragged
-from samepolicy.engines.base import Engine
+from samepolicy.engines.base import Engine, check_engine
 from samepolicy.engines.hf import HuggingFace
 from samepolicy.errors import InputError
 from samepolicy.records.run import Run
@@ -110,7 +110,7 @@ def paths(
         The matrix of distances.
 
     Raises:
-        InputError: nothing was sampled.
+        InputError: an engine that is none, or nothing was sampled.
         EngineError: an engine failed.
 
     >>> from samepolicy.engines.base import engine
@@ -119,6 +119,8 @@ def paths(
     >>> found.names[:3], found.breaks
     (('rollout decode', 'rollout prefill', 'rollout prefill again'), {})
     """
+    check_engine("rollout", rollout)
+    check_engine("trainer", trainer)
     sampling = Sampling(max_tokens=max_tokens)
     run = rollout.generate(prompts, sampling)
     if not run.tokens:

@@ -37,6 +37,21 @@ CASES = {
     "None is no step; give": "step(None)",
     "'7' is no step; give": "step('7')",
     "1.5 is no step; give": "step(1.5)",
+    "An engine is told as text, such as": "sp.engine(None)",
+    "seed must be a whole number, but it is 'a'": "sp.engine('toy:', seed='a')",
+    "dtype must be text, but": "sp.engine('toy:', dtype=np.float32)",
+    "An engine is wanted as the trainer, and this is dict": "sp.check(rollout=toy, trainer={}, prompts=['a'])",
+    "An engine is wanted as the rollout, and this is str": "paths(rollout='toy:', trainer=toy, prompts=None)",
+    "and this is NoneType; give its path": "sp.read(None)",
+    "and this is list; give its path": "sp.read([folder])",
+    "and this is int; give its path": "sp.write(run, 5)",
+    "and this is bytes; give its path": "sp.report(b'page.html', run)",
+    "What is written is a Run, and this is NoneType": "sp.write(None, folder / 'c')",
+    "steps must be a list of whole numbers, but it is 'a'": "sp.read(folder, steps='a')",
+    "steps must be a list of whole numbers, but it is [1.5]": "sp.read(folder, steps=[1.5])",
+    "samples must be a list of whole numbers, but it is 0": "sp.read(folder, samples=0)",
+    "finish_reasons must be a list of texts, but it is 'stop'": "sp.read(folder, finish_reasons='stop')",
+    "finish_reasons must be a list of texts, but it is [5]": "sp.read(folder, finish_reasons=[5])",
     "temperature must be a number, but": "sp.read(dump({'run': {'rollout': {'sampling': {'temperature': '1'}}}}))",
 }
 
@@ -46,6 +61,7 @@ from functools import partial
 from pathlib import Path
 import numpy as np
 import samepolicy as sp
+from samepolicy.paths import paths
 
 folder = Path(tempfile.mkdtemp())
 run = sp.Run.from_lists(rollout_logp=[[-1.0]])

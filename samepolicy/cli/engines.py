@@ -6,7 +6,7 @@ Nobody lists the switches here: `--NAME` and `--SIDE-NAME` exist for each field 
 import re
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
-from typing import Any, ClassVar, TypeAlias, get_args, get_type_hints
+from typing import Any, ClassVar, TypeAlias, get_type_hints
 
 from typer.core import TyperCommand
 
@@ -165,15 +165,10 @@ def _types() -> dict[str, type]:
     from importlib import import_module
 
     from samepolicy.engines.base import kinds
+    from samepolicy.kinds import kind_of
 
     hints = [get_type_hints(import_module(f"samepolicy.engines.{kind}").Options) for kind in reversed(kinds())]
-    return {name: _plain(hint) for found in hints for name, hint in found.items()}
-
-
-def _plain(hint: Any) -> type:
-    """The type of a hint such as `str | None`."""
-    found: type = next((part for part in get_args(hint) if part is not type(None)), hint)
-    return found
+    return {name: kind_of(hint) for found in hints for name, hint in found.items()}
 
 
 def _value(kind: type, value: str | None, tokens: Iterator[str]) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 from samepolicy.arrays import Ragged
 from samepolicy.diagnose.judge import explained, score_trainer
 from samepolicy.diagnose.result import Diagnosis
-from samepolicy.engines.base import Engine, Message
+from samepolicy.engines.base import Engine, Message, check_engine
 from samepolicy.errors import EngineError, InputError
 from samepolicy.floor import Progress, add_evidence
 from samepolicy.floor.evidence import Owner
@@ -55,7 +55,7 @@ def check(
         The diagnosis, with the whole run in it.
 
     Raises:
-        InputError: no prompts, or ids that one of the engines does not have.
+        InputError: an engine that is none, no prompts, or ids that one of the engines does not have.
         EngineError: an engine failed.
 
     >>> from samepolicy.engines.base import engine
@@ -64,6 +64,8 @@ def check(
     >>> found.verdict, found.exit_code
     ('same', 0)
     """
+    check_engine("rollout", rollout)
+    check_engine("trainer", trainer)
     tell = progress or _silent
     tell("rollout", 0, 1)
     ids = encode(rollout, prompts)

@@ -14,7 +14,7 @@ from samepolicy.diagnose.measured import measured
 from samepolicy.diagnose.naming import name
 from samepolicy.diagnose.result import Diagnosis
 from samepolicy.diagnose.verdict import decide
-from samepolicy.engines.base import Engine
+from samepolicy.engines.base import Engine, check_engine
 from samepolicy.errors import InputError, MissingColumnError
 from samepolicy.floor import Progress, add_evidence, has_evidence, ids_to_score
 from samepolicy.records.declared import dtype_of, mark_scored
@@ -61,8 +61,8 @@ def diagnose(
 
     Raises:
         MissingColumnError: an engine is given, but the run has no ids to score.
-        InputError: ids that the engine's vocabulary does not have, checkpoints that are not of its model, or a
-            comparison that is none.
+        InputError: an engine that is none, ids that its vocabulary does not have, checkpoints that are not of its
+            model, or a comparison that is none.
         EngineError: the engine failed.
 
     >>> run = Run.from_lists(rollout_logp=[[-1.0, -0.5]], trainer_logp=[[-1.00001, -0.50002]])
@@ -71,8 +71,9 @@ def diagnose(
     """
     if not isinstance(run, Run):
         raise InputError(f"A diagnosis is of a Run, and this is {type(run).__name__}; read a folder with sp.read.")
-    if isinstance(trainer, str) or isinstance(rollout, str):
-        raise InputError('An engine is wanted, not its name; make it with sp.engine("hf:PATH").')
+    for side, given in (("trainer", trainer), ("rollout", rollout)):
+        if given is not None:
+            check_engine(side, given)
     earlier = _folders(checkpoints)
     comparisons: dict[Kind, Any] = {"weights": weights, "layers": layers}
     for kind, seen in comparisons.items():

@@ -19,6 +19,7 @@ from samepolicy.arrays import Ragged
 from samepolicy.engines.change import UNCHANGED, Change, Changeable
 from samepolicy.engines.layout import PLAIN, Layout
 from samepolicy.errors import EngineError, InputError, ShapeError
+from samepolicy.kinds import plain
 from samepolicy.records.side import Sampling, Side
 
 if TYPE_CHECKING:
@@ -180,8 +181,15 @@ def engine(spec: str, **options: Any) -> Engine:
     unknown = sorted(set(options) - set(valid))
     if unknown:
         raise InputError(f"The {kind} engine has no option {', '.join(unknown)}; its options are {', '.join(valid)}.")
-    loaded: Engine = _module(kind).load(path, **options)
+    loaded: Engine = _module(kind).load(path, **plain(options, _module(kind).Options))
     return loaded
+
+
+def check_engine(name: str, given: object) -> None:
+    """Refuse what was given as the trainer or the rollout, if it is no engine."""
+    if isinstance(given, type) or not isinstance(getattr(given, "capabilities", None), Capabilities):
+        what = "a class" if isinstance(given, type) else type(given).__name__
+        raise InputError(f'An engine is wanted as the {name}, and this is {what}; make it with sp.engine("hf:PATH").')
 
 
 def split(spec: str) -> tuple[str, str]:
@@ -193,6 +201,8 @@ def split(spec: str) -> tuple[str, str]:
     >>> split("hf:some/folder"), split("http://localhost:8000")
     (('hf', 'some/folder'), ('server', 'http://localhost:8000'))
     """
+    if not isinstance(spec, str):
+        raise InputError(f'An engine is told as text, such as "hf:PATH", and this is {type(spec).__name__}.')
     kind, colon, path = spec.partition(":")
     if not colon:
         raise InputError(
@@ -270,13 +280,6 @@ def check_prompts(prompts: Ragged, *, vocabulary: int, limit: int | None, sample
         raise InputError(f"Prompt {empty[0]} has no tokens, so nothing predicts a first one; give at least the BOS id.")
     nothing = Ragged(prompts.values[:0], np.zeros(len(prompts) + 1, dtype=np.int64))
     return check_ids(prompts, nothing, vocabulary=vocabulary, limit=limit)[0]
-
-
-def choose(what: str, value: str, valid: Sequence[str]) -> str:
-    """Give the value back if it is a valid one, else refuse it and list those."""
-    if value not in valid:
-        raise InputError(f"{what} {value!r} is not known; it can be {', '.join(valid)}.")
-    return value
 
 
 def _module(kind: str) -> ModuleType:

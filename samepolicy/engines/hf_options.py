@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from samepolicy.engines import hf_load
-from samepolicy.engines.base import choose
 from samepolicy.errors import InputError
+from samepolicy.kinds import choose
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ import numpy as np
 from samepolicy.arrays import Ragged
 from samepolicy.engines import fingerprint, hf_load
 from samepolicy.engines import server_probe as probe
-from samepolicy.engines.base import Capabilities, Engine, Message, Scores, check_ids, check_prompts, choose
+from samepolicy.engines.base import Capabilities, Engine, Message, Scores, check_ids, check_prompts
 from samepolicy.engines.folder import files_fingerprint, generation_config, holds_weights, reshaping, seed_of
 from samepolicy.engines.rollout import Response, as_run
 from samepolicy.engines.server_client import Client, Patience, imported
@@ -31,6 +31,7 @@ from samepolicy.engines.server_text import TextServer, connect, noted
 from samepolicy.engines.text import decode, encode, turns
 from samepolicy.engines.vllm_load import refuse_old
 from samepolicy.errors import EngineError, InputError
+from samepolicy.kinds import choose
 from samepolicy.records.declared import effective
 from samepolicy.records.run import Run
 from samepolicy.records.side import Sampling, Side

@@ -7,6 +7,7 @@ order than scoring does, as real kernels do. Everything runs in about a second w
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any, Literal, Self
 from zlib import crc32
 
@@ -15,13 +16,14 @@ import numpy as np
 from samepolicy.arrays import Ragged
 from samepolicy.engines import fingerprint
 from samepolicy.engines import sampling as arithmetic
-from samepolicy.engines.base import Capabilities, Engine, Message, Scores, check_ids, check_prompts, choose
+from samepolicy.engines.base import Capabilities, Engine, Message, Scores, check_ids, check_prompts
 from samepolicy.engines.change import UNCHANGED, Change, Changeable
 from samepolicy.engines.layout import PLAIN, Layout, plans
 from samepolicy.engines.rollout import Response, as_run
 from samepolicy.engines.states import Shaping, States
 from samepolicy.engines.toy_model import DTYPES, RANK, Cache, Laid, Model, cast
 from samepolicy.errors import InputError
+from samepolicy.kinds import choose, require
 from samepolicy.records.run import Run
 from samepolicy.records.side import Sampling, Side
 
@@ -57,6 +59,17 @@ class Options:
     extra_bos: int = 0
     stale: float = 0.0
     adapter: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that no toy has."""
+        checks = {
+            "seed must be 0 or more": self.seed >= 0,
+            "temperature must lie in (0, inf)": 0 < self.temperature < inf,
+            f"extra_bos must lie in [0, {LIMIT}]": 0 <= self.extra_bos <= LIMIT,
+            "stale must lie in [0, inf)": 0 <= self.stale < inf,
+            "adapter must lie in [0, inf)": 0 <= self.adapter < inf,
+        }
+        require(self, checks)
 
 
 def load(path: str = "", **options: Any) -> "Toy":

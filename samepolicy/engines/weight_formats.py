@@ -9,7 +9,7 @@ from typing import Literal
 from jaxtyping import Float
 
 from samepolicy.arrays import Array, array_namespace
-from samepolicy.engines.base import choose
+from samepolicy.kinds import choose
 
 
 @dataclass(frozen=True, kw_only=True)

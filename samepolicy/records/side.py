@@ -8,6 +8,7 @@ from math import inf
 from typing import Any, Literal, Self
 
 from samepolicy.errors import InputError
+from samepolicy.kinds import check_kind, require
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,10 +40,7 @@ class Sampling:
     def __post_init__(self) -> None:
         """Refuse settings that no sampler has."""
         for f in fields(self):
-            value, wanted = getattr(self, f.name), (int | float if isinstance(f.default, float) else type(f.default))
-            if not isinstance(value, wanted) or isinstance(value, bool):
-                kind = "text" if wanted is str else "a whole number" if wanted is int else "a number"
-                raise InputError(f"{f.name} must be {kind}, but it is {value!r}.")
+            check_kind(f.name, getattr(self, f.name), type(f.default))
         checks = {
             "temperature must be 0 (greedy) or lie in [1e-5, inf)": self.temperature == 0
             or 1e-5 <= self.temperature < inf,
@@ -54,10 +52,7 @@ class Sampling:
             "max_tokens must be 1 or more": self.max_tokens >= 1,
             "seed must be 0 or more": self.seed >= 0,
         }
-        for rule, holds in checks.items():
-            if not holds:
-                name = rule.split()[0]
-                raise InputError(f"{rule}, but it is {getattr(self, name)!r}.")
+        require(self, checks)
 
     @property
     def changed(self) -> dict[str, Any]:

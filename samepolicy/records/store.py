@@ -18,7 +18,7 @@ from samepolicy.records.formats import import_run
 from samepolicy.records.merge import check_sides
 from samepolicy.records.parts import HEADER, label, parts
 from samepolicy.records.parts import header as read_header
-from samepolicy.records.places import Place
+from samepolicy.records.places import Place, text_of
 from samepolicy.records.publish import publish
 from samepolicy.records.run import Run
 from samepolicy.records.source import OnBad, Source, is_run, needed_columns, open_source, tell
@@ -45,7 +45,7 @@ def write(run: Run, path: str | os.PathLike[str], *, step: int | None = None) ->
     ...     file.name, read(folder)["step"].tolist()
     ('part-00000003-000000.parquet', [3])
     """
-    folder, stamped = Path(path), _with_step(run, step)
+    folder, stamped = Path(text_of(path)), _with_step(run, step)
     content = header(stamped)
     _claim_folder(folder, content)
     check_sides([from_header(read_header(Place.of(folder)), {}), from_header(content, {})])
@@ -154,6 +154,8 @@ def _imported(place: Place, on_bad: OnBad | None) -> Run:
 
 def _with_step(run: Run, step: int | None) -> Run:
     """The run with its step column filled in."""
+    if not isinstance(run, Run):
+        raise InputError(f"What is written is a Run, and this is {type(run).__name__}; make one with Run.from_lists.")
     if not run.columns:
         raise InputError("A run without any column holds nothing to write; give it columns first.")
     if step is None:

@@ -1,12 +1,13 @@
 """Which responses are asked for, said in values of their columns of single values."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from operator import index
 from typing import Any
 
 import numpy as np
 
-from samepolicy.errors import MissingColumnError
+from samepolicy.errors import InputError, MissingColumnError
 from samepolicy.records.run import Run
 
 _COLUMN = {"steps": "step", "samples": "sample", "finish_reasons": "finish_reason"}
@@ -31,11 +32,15 @@ class Where:
 
     @classmethod
     def of(cls, *, steps: Any, samples: Any, finish_reasons: Any) -> "Where":
-        """From any iterables of values, or None."""
+        """From any iterables of values, or None.
+
+        Raises:
+            InputError: something else is given.
+        """
         return cls(
-            steps=_whole(steps),
-            samples=_whole(samples),
-            finish_reasons=None if finish_reasons is None else frozenset(finish_reasons),
+            steps=_listed("steps", steps, "whole numbers", index),
+            samples=_listed("samples", samples, "whole numbers", index),
+            finish_reasons=_listed("finish_reasons", finish_reasons, "texts", _reason),
         )
 
     @property
@@ -74,6 +79,18 @@ EVERYTHING = Where()
 """Every response."""
 
 
-def _whole(values: Iterable[Any] | None) -> frozenset[int] | None:
-    """Whole numbers as a set."""
-    return None if values is None else frozenset(int(value) for value in values)
+def _listed(name: str, values: Any, kind: str, of: Callable[[Any], Any]) -> frozenset[Any] | None:
+    """What `of` makes of each value, as a set; None where nothing is asked for."""
+    try:
+        if isinstance(values, str):
+            raise TypeError("one text")
+        return None if values is None else frozenset(map(of, values))
+    except TypeError as error:
+        raise InputError(f"{name} must be a list of {kind}, but it is {values!r}.") from error
+
+
+def _reason(value: Any) -> str | None:
+    """A finish reason, if it is one."""
+    if not isinstance(value, str | None):
+        raise TypeError("no text")
+    return value

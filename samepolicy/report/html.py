@@ -14,6 +14,7 @@ from samepolicy import __version__
 from samepolicy.diagnose import Diagnosis
 from samepolicy.errors import InputError
 from samepolicy.metrics import all_metrics
+from samepolicy.records.places import text_of
 from samepolicy.records.run import Run
 from samepolicy.report import data
 from samepolicy.report.chinese import chinese, sentence
@@ -57,7 +58,7 @@ def report(
     Raises:
         InputError: neither a run nor a diagnosis, or a file that is no report in the way.
     """
-    target = Path(path)
+    target = Path(text_of(path))
     refuse(target)
     if diagnosis is None:
         diagnosis, made = data.judged(_given(run))

@@ -14,7 +14,11 @@ TOY = sp.engine("toy:", dtype="bfloat16")
 CALLS = {
     "None": "A diagnosis is of a Run, and this is NoneType",
     "'run'": "A diagnosis is of a Run, and this is str",
-    "run, trainer='toy:'": "An engine is wanted, not its name",
+    "run, trainer='toy:'": "An engine is wanted as the trainer, and this is str",
+    "run, trainer=run": "An engine is wanted as the trainer, and this is Run",
+    "run, trainer=[toy]": "An engine is wanted as the trainer, and this is list",
+    "run, trainer=type(toy)": "An engine is wanted as the trainer, and this is a class",
+    "run, rollout=5": "An engine is wanted as the rollout, and this is int",
     "run, trainer=toy, checkpoints='stale=0.05'": "checkpoints is a list of folders",
     "run, trainer=toy, checkpoints=pathlib.Path('old')": "checkpoints is a list of folders",
     "run, trainer=toy, checkpoints=[5]": "checkpoints is a list of folders",

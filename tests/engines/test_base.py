@@ -1,5 +1,7 @@
 """Making engines from a spec, and what is refused before any model runs."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -46,6 +48,29 @@ def test_an_unknown_dtype_lists_the_dtypes():
     for spec in ("hf:nowhere", "toy:"):
         with pytest.raises(InputError, match="'bf16' is not known; it can be .*bfloat16"):
             engine(spec, dtype="bf16")
+
+
+@pytest.mark.parametrize(
+    ("option", "sentence"),
+    [
+        ({"seed": -1}, "seed must be 0 or more, but it is -1."),
+        ({"seed": 1.0}, "seed must be a whole number, but it is 1.0."),
+        ({"extra_bos": -5}, "extra_bos must lie in [0, 2048], but it is -5."),
+        ({"temperature": 0}, "temperature must lie in (0, inf), but it is 0."),
+        ({"stale": float("inf")}, "stale must lie in [0, inf), but it is inf."),
+        ({"adapter": float("nan")}, "adapter must lie in [0, inf), but it is nan."),
+        ({"hide_prompt": 1}, "hide_prompt must be True or False, but it is 1."),
+    ],
+)
+def test_options_that_no_toy_has(option: dict[str, object], sentence: str):
+    with pytest.raises(InputError) as caught:
+        engine("toy:", **option)
+    assert str(caught.value) == sentence
+
+
+def test_options_may_be_numpys_numbers_and_paths():
+    told = engine("toy:", seed=np.int64(3), weights_dtype=None, dtype=Path("bfloat16")).describe(Sampling())
+    assert (told.model, told.dtype) == ("toy(seed=3)", "bfloat16")
 
 
 def test_the_toy_has_no_path():
