@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from samepolicy.errors import InputError, MissingColumnError
 from samepolicy.grouping import measure_by
-from samepolicy.levels import clear_jump
+from samepolicy.jumps import clear_jump
 from samepolicy.records.run import Run
 from samepolicy.summary import Summary, json_number
 
@@ -83,7 +83,7 @@ def trend(run: Run | Iterable[Run] | Mapping[Any, Summary], *, false_alarms: flo
 
     Watched are the advantage-weighted skew -(ρ - 1)·A, the share of ratios beyond a factor of 2, the raw ESS of the
     tokens and the share that a mask with an upper bound of 2 would take. A change needs six steps; where there are too
-    few to prove one by their ranks (`change_point`), its two levels must be far apart (`samepolicy.levels.clear_jump`).
+    few to prove one by their ranks (`change_point`), its two levels must be far apart (`samepolicy.jumps.clear_jump`).
 
     Args:
         run: a run with a `step` column, its parts one after another (`stream`), or summaries by step (`measure_by`).

@@ -11,7 +11,7 @@ import samepolicy
 
 ROOT = Path(samepolicy.__file__).parent
 LAYERS = (
-    ("errors", "arrays", "inputs", "ratio", "stats", "pareto", "blocks"),
+    ("errors", "kinds", "arrays", "inputs", "ratio", "stats", "pareto", "blocks", "jumps"),
     ("metrics", "plan", "gathering", "kl", "corrections"),
     ("records", "vocabulary", "names", "summary", "grouping", "health", "trend", "distributed", "structure"),
     ("monitor", "whatif", "engines", "fleet", "weights"),

@@ -6,7 +6,7 @@ from scipy import stats
 
 import samepolicy as sp
 from samepolicy.errors import InputError, MissingColumnError
-from samepolicy.levels import clear_jump, stand_out
+from samepolicy.jumps import clear_jump, stand_out
 from samepolicy.trend import WATCHED, _ranks, _statistic, change_point
 
 RNG = np.random.default_rng(7)

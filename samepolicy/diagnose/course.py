@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from jaxtyping import Float, Int
 
-from samepolicy.levels import clear_jump, stand_out
+from samepolicy.jumps import clear_jump, stand_out
 from samepolicy.records.align import align_all
 from samepolicy.records.run import Run
 from samepolicy.summary import json_number

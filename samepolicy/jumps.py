@@ -1,4 +1,4 @@
-"""Levels of few values over steps: a clear jump from one to another, and single values that stand out."""
+"""A clear jump between two levels of few values, and single values that stand out."""
 
 import numpy as np
 from jaxtyping import Float, Int
