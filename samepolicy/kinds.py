@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, get_args, get_type_hints
 
 import numpy as np
@@ -61,7 +62,7 @@ def kind_of(hint: Any) -> type:
 
 
 def plain(given: Mapping[str, Any], declared: type) -> dict[str, Any]:
-    """Settings as plain text and numbers: of NumPy's numbers Python's, and of a path its text.
+    """Settings as plain text and numbers: a path as text, and text or a number of NumPy as a number where one is due.
 
     Args:
         given: the settings.
@@ -70,14 +71,18 @@ def plain(given: Mapping[str, Any], declared: type) -> dict[str, Any]:
     Raises:
         InputError: one is of another kind than declared.
     """
-    hints, made = get_type_hints(declared), {name: _plain(value) for name, value in given.items()}
+    hints = get_type_hints(declared)
+    made = {name: _plain(value, kind_of(hints[name])) for name, value in given.items()}
     for name, value in made.items():
         if value is not None or type(None) not in get_args(hints[name]):
             check_kind(name, value, kind_of(hints[name]))
     return made
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, kind: type) -> Any:
     """One value, as Python has it by itself."""
     value = value.item() if isinstance(value, np.generic) else value
-    return os.fspath(value) if isinstance(value, os.PathLike) else value
+    value = os.fspath(value) if isinstance(value, os.PathLike) else value
+    with suppress(ValueError):  # a switch is text where another engine has a text of its name
+        return kind(value) if isinstance(value, str) and kind in (int, float) else value
+    return value

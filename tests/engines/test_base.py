@@ -59,6 +59,8 @@ def test_an_unknown_dtype_lists_the_dtypes():
         ({"temperature": 0}, "temperature must lie in (0, inf), but it is 0."),
         ({"stale": float("inf")}, "stale must lie in [0, inf), but it is inf."),
         ({"adapter": float("nan")}, "adapter must lie in [0, inf), but it is nan."),
+        ({"adapter": "nan"}, "adapter must lie in [0, inf), but it is nan."),
+        ({"adapter": "some/folder"}, "adapter must be a number, but it is 'some/folder'."),
         ({"hide_prompt": 1}, "hide_prompt must be True or False, but it is 1."),
     ],
 )
