@@ -187,7 +187,7 @@ class Finding:
 
     def as_dict(self) -> dict[str, Any]:
         """A JSON-ready mapping; a number that does not exist is null."""
-        value = asdict(self) | {"alternatives": list(self.alternatives)}
+        value: dict[str, Any] = {n: list(v) if isinstance(v, tuple) else v for n, v in asdict(self).items()}
         for name in ("explained", "low", "high", "nats"):
             value[name] = None if value[name] is None else json_number(value[name])
         explained, low, high = (value.pop(name) for name in ("explained", "low", "high"))

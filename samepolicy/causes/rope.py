@@ -47,7 +47,7 @@ ATTENTION = (0.95, 0.9, 0.8, 0.7), (1.05, 1.1, 1.2, 1.4)
 """Attention factors by themselves: YaRN that stretches nothing."""
 
 SCALINGS: Sequence[Sequence[Mapping[str, Any]]] = (
-    [{"rope_type": "linear", "factor": factor} for factor in (2.0, 4.0, 8.0)],
+    [{"rope_type": "linear", "factor": factor} for factor in (1.5, 2.0, 4.0, 8.0)],
     [{"rope_type": "yarn", "factor": factor} for factor in (2.0, 4.0)],
     [{"rope_type": "llama3", "factor": 8.0, **LLAMA3}],
     *([{"rope_type": "yarn", "factor": 1.0, "attention_factor": one} for one in way] for way in ATTENTION),

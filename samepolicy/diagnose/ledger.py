@@ -28,6 +28,12 @@ class Row:
     reopens: float | None
     token: tuple[int, int] | None = None
 
+    def as_dict(self) -> dict[str, Any]:
+        """A JSON-ready mapping."""
+        sizes = {"nats": self.nats, "reopens": self.reopens}
+        numbers = {name: None if size is None else json_number(size) for name, size in sizes.items()}
+        return asdict(self) | numbers | {"token": self.token and list(self.token)}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Ledger:
@@ -45,8 +51,7 @@ class Ledger:
 
     def as_dict(self) -> dict[str, Any]:
         """A JSON-ready mapping."""
-        rows = [{k: json_number(v) if isinstance(v, float) else v for k, v in asdict(r).items()} for r in self.rows]
-        return {"total": json_number(self.total), "rows": rows}
+        return {"total": json_number(self.total), "rows": [row.as_dict() for row in self.rows]}
 
     def __str__(self) -> str:
         """The rows in one line."""

@@ -287,8 +287,8 @@ def test_an_engine_that_disagrees_with_its_own_prefill(healthy: Run):
     values = healthy["rollout_logp"].values
     noise = rng.normal(0, 0.4, len(values)).astype(np.float32)
     run = healthy.with_columns(rollout_logp=healthy["rollout_logp"].with_values(np.minimum(values + noise, -1e-6)))
-    checked = replace(run, info={**run.info, "self_checks": {"rollout_prefill": {"rms": 0.4}}})
+    checked = replace(run, info={**run.info, "self_checks": {"rollout_prefill": {"mean_abs": 0.3, "rms": 0.4}}})
     (finding,) = told(checked).findings
     assert (finding.cause, finding.side, finding.proof) == ("kernel", "rollout", "size")
-    small = replace(run, info={**run.info, "self_checks": {"rollout_prefill": {"rms": 0.05}}})
+    small = replace(run, info={**run.info, "self_checks": {"rollout_prefill": {"mean_abs": 0.04, "rms": 0.05}}})
     assert told(small).findings == ()
