@@ -16,7 +16,8 @@ VERDICTS = {
     ),
     "inconclusive": (
         "The data cannot place the gap: its interval lies across the limit, the floor is not known, there is nothing "
-        "to compare, or one side is a copy of the other. The next step says what would settle it. Exit status 3."
+        "to compare, one side is a copy of the other, or both are far from the model that was given. The next step "
+        "says what would settle it. Exit status 3."
     ),
 }
 
