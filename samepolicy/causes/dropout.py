@@ -1,8 +1,10 @@
 """A trainer that scores in training mode."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
+from jaxtyping import Float
 from numpy.random import Generator
 
 from samepolicy.causes.base import Cause, Rung, Undone
@@ -47,35 +49,18 @@ class Dropout(Cause):
     separate = "score the same batch twice in the trainer"
 
     def undo(self, evidence: Evidence) -> Iterator[Undone]:
-        """Training mode, where its error has the size, shape and mean of what is left, and is another one each time."""
-        if evidence.mode != "trainer":
-            return
-        changeable(evidence, "the trainer's model, to score in training mode (an hf engine)")
-        dropped = evidence.rescore(Settings(change=Change(train=True))) - evidence.base
-        fine = evidence.comparable & np.isfinite(dropped)
-        dropped, seen, base = dropped[fine], evidence.residual[fine], evidence.base[fine]
-        if not np.any(np.abs(dropped) > 1e-4):
-            return
-        mine, theirs = level(seen, base), level(dropped, base)
-        ratio, spread = mine.overall / theirs.overall, mine.at(base) / theirs.at(base)
-        error = float(np.hypot(seen.std(), dropped.std()) / np.sqrt(len(seen)))
-        lower = seen.mean() < 0 and abs(seen.mean() - dropped.mean()) <= 2 * CLEAR * error
-        fits = OVERALL[0] <= ratio <= OVERALL[1] and BIN[0] <= spread.min() and spread.max() <= BIN[1]
-        if not (fits and lower and seen.mean() < -CLEAR * seen.std() / np.sqrt(len(seen))):
+        """Training mode, where its error has size, shape and mean of what is left, and is another one each time."""
+        found = dropped(evidence)
+        if found is None or not (found.fits and found.lower):
             return
         again = rms(evidence.run, "trainer_alone")
         if again is None:  # a wrong prompt or old weights can look the same, and do so every time
             raise Unavailable("the trainer's scores of the same ids a second time, as sp.self_check keeps them")
-        if again >= VARIES * float(np.sqrt(np.mean(seen**2))):
+        if again >= VARIES * float(np.sqrt(np.mean(found.seen**2))):
             yield Undone(
                 side="trainer",
                 parameters={"mode": "train"},
-                sentence=(
-                    f"the error is {mine.overall:.2g} nats rms, {ratio:.2f} times what training mode makes here, "
-                    f"between {spread.min():.2f} and {spread.max():.2f} times in every bin of surprisal, mean "
-                    f"{seen.mean():+.2g} where training mode has {dropped.mean():+.2g}; scored a second time the "
-                    f"trainer differs from itself by {again:.2g} nats rms"
-                ),
+                sentence=f"{found}; scored a second time the trainer differs from itself by {again:.2g} nats rms",
             )
 
     def reproduce(self, rng: Generator) -> Run:
@@ -84,3 +69,67 @@ class Dropout(Cause):
         run = toy_run(rng, trainer=trainer, sampling=Sampling(max_tokens=2 * TOKENS))
         again = trainer.score(run["prompt_ids"], run["response_ids"]).logp
         return self_check(run, "trainer_alone", first=run["trainer_logp"], second=again)
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """The error that is seen beside the one that training mode makes on the same tokens.
+
+    Attributes:
+        seen: what the trainer recorded minus its prediction, nats [tokens].
+        made: what training mode changes, nats [tokens].
+        base: the prediction, nats [tokens].
+    """
+
+    seen: Float[np.ndarray, " tokens"]
+    made: Float[np.ndarray, " tokens"]
+    base: Float[np.ndarray, " tokens"]
+
+    @property
+    def ratio(self) -> float:
+        """The one's rms over the other's."""
+        return level(self.seen, self.base).overall / level(self.made, self.base).overall
+
+    @property
+    def spread(self) -> tuple[float, float]:
+        """The least and the largest of that ratio in the bins of surprisal."""
+        by_bin = level(self.seen, self.base).at(self.base) / level(self.made, self.base).at(self.base)
+        return float(by_bin.min()), float(by_bin.max())
+
+    @property
+    def fits(self) -> bool:
+        """Whether both have one size, over all tokens and in every bin."""
+        low, high = self.spread
+        return OVERALL[0] <= self.ratio <= OVERALL[1] and BIN[0] <= low and high <= BIN[1]
+
+    @property
+    def lower(self) -> bool:
+        """Whether the trainer's mean clearly lies below its prediction, and by as much as training mode takes it."""
+        mean, root = self.seen.mean(), np.sqrt(len(self.seen))
+        error = float(np.hypot(self.seen.std(), self.made.std()) / root)
+        return bool(mean < -CLEAR * self.seen.std() / root and abs(mean - self.made.mean()) <= 2 * CLEAR * error)
+
+    def __str__(self) -> str:
+        """Size, shape and mean."""
+        (low, high), size = self.spread, level(self.seen, self.base).overall
+        return (
+            f"the error is {size:.2g} nats rms, {self.ratio:.2f} times what training mode makes here, between {low:.2f}"
+            f" and {high:.2f} times in every bin of surprisal, mean {self.seen.mean():+.2g} where training mode has "
+            f"{self.made.mean():+.2g}"
+        )
+
+
+def dropped(evidence: Evidence) -> Dropped | None:
+    """What training mode makes beside what is seen of the trainer; None of the rollout, or where a model never drops.
+
+    Raises:
+        Unavailable: there is no model that can score in training mode.
+    """
+    if evidence.mode != "trainer":
+        return None
+    changeable(evidence, "the trainer's model, to score in training mode (an hf engine)")
+    made = evidence.rescore(Settings(change=Change(train=True))) - evidence.base
+    fine = evidence.comparable & np.isfinite(made)
+    if not np.any(np.abs(made[fine]) > 1e-4):
+        return None
+    return Dropped(evidence.residual[fine], made[fine], evidence.base[fine])

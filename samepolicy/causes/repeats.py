@@ -3,6 +3,7 @@
 import numpy as np
 
 from samepolicy.causes.base import cause
+from samepolicy.causes.dropout import dropped
 from samepolicy.causes.evidence import Evidence
 from samepolicy.causes.unavailable import Unavailable
 from samepolicy.records.self_checks import rms
@@ -32,5 +33,6 @@ def varies(evidence: Evidence, name: str, takes: str) -> tuple[float, float] | N
     error = float(np.sqrt(np.mean(evidence.residual[fine] ** 2))) if fine.any() else 0.0
     if again < MOST * error or error == 0:
         return None
-    plainer = any(next(iter(cause(other).undo(evidence)), None) for other in ("precision", "dropout"))
-    return None if plainer else (again, error)
+    coarser = next(iter(cause("precision").undo(evidence)), None)
+    drop = dropped(evidence)
+    return None if coarser or (drop is not None and drop.fits) else (again, error)
