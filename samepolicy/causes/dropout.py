@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from jaxtyping import Float
@@ -14,7 +15,7 @@ from samepolicy.causes.model import changeable, changed_toy
 from samepolicy.causes.settings import Settings
 from samepolicy.causes.unavailable import Unavailable
 from samepolicy.engines.change import Change
-from samepolicy.floor.levels import level
+from samepolicy.floor.levels import Level, level
 from samepolicy.records.run import Run
 from samepolicy.records.self_checks import rms, self_check
 from samepolicy.records.side import Sampling
@@ -26,7 +27,7 @@ CLEAR = 3.0
 """Standard errors by which the trainer's mean must lie below its prediction, and at most off dropout's own mean."""
 
 VARIES = 0.5
-"""Scored a second time, the trainer differs from itself by at least this share of the error."""
+"""Scored a second time, a side differs from itself by at least this share of its distance from the prediction."""
 
 
 class Dropout(Cause):
@@ -85,15 +86,22 @@ class Dropped:
     made: Float[np.ndarray, " tokens"]
     base: Float[np.ndarray, " tokens"]
 
+    @cached_property
+    def levels(self) -> tuple[Level, Level]:
+        """How large both are, by surprisal."""
+        return level(self.seen, self.base), level(self.made, self.base)
+
     @property
     def ratio(self) -> float:
         """The one's rms over the other's."""
-        return level(self.seen, self.base).overall / level(self.made, self.base).overall
+        seen, made = self.levels
+        return seen.overall / made.overall
 
-    @property
+    @cached_property
     def spread(self) -> tuple[float, float]:
         """The least and the largest of that ratio in the bins of surprisal."""
-        by_bin = level(self.seen, self.base).at(self.base) / level(self.made, self.base).at(self.base)
+        seen, made = self.levels
+        by_bin = seen.at(self.base) / made.at(self.base)
         return float(by_bin.min()), float(by_bin.max())
 
     @property
@@ -111,7 +119,7 @@ class Dropped:
 
     def __str__(self) -> str:
         """Size, shape and mean."""
-        (low, high), size = self.spread, level(self.seen, self.base).overall
+        (low, high), size = self.spread, self.levels[0].overall
         return (
             f"the error is {size:.2g} nats rms, {self.ratio:.2f} times what training mode makes here, between {low:.2f}"
             f" and {high:.2f} times in every bin of surprisal, mean {self.seen.mean():+.2g} where training mode has "

@@ -3,13 +3,10 @@
 import numpy as np
 
 from samepolicy.causes.base import cause
-from samepolicy.causes.dropout import dropped
+from samepolicy.causes.dropout import VARIES, dropped
 from samepolicy.causes.evidence import Evidence
 from samepolicy.causes.unavailable import Unavailable
 from samepolicy.records.self_checks import rms
-
-MOST = 0.5
-"""A side's distance from itself must be at least this share of its distance from the prediction."""
 
 
 def varies(evidence: Evidence, name: str, takes: str) -> tuple[float, float] | None:
@@ -31,7 +28,7 @@ def varies(evidence: Evidence, name: str, takes: str) -> tuple[float, float] | N
         raise Unavailable(takes)
     fine = evidence.comparable & np.isfinite(evidence.residual)
     error = float(np.sqrt(np.mean(evidence.residual[fine] ** 2))) if fine.any() else 0.0
-    if again < MOST * error or error == 0:
+    if again < VARIES * error or error == 0:
         return None
     coarser = next(iter(cause("precision").undo(evidence)), None)
     drop = dropped(evidence)

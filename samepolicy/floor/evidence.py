@@ -77,6 +77,12 @@ def column(run: Run, name: str) -> Float[np.ndarray, " tokens"]:
     return values
 
 
+def apart(run: Run, one: str, other: str) -> Float[np.ndarray, " tokens"]:
+    """One per-token column minus another; NaN where both are -inf, outside of both kept sets."""
+    with np.errstate(invalid="ignore"):
+        return np.asarray(column(run, one) - column(run, other))
+
+
 class _Job(NamedTuple):
     """One scoring: arithmetic, weights, sampling. Sorted so that each variant is made once."""
 

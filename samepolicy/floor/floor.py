@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from samepolicy.errors import InputError
-from samepolicy.floor.evidence import column, evidence_names
+from samepolicy.floor.evidence import apart, column, evidence_names
 from samepolicy.floor.levels import Level, level
 from samepolicy.records.declared import DTYPES, dtype_of
 from samepolicy.records.run import Run
@@ -97,14 +97,13 @@ def _side_level(run: Run, side: str) -> Level | None:
     reference, rounded = evidence_names(side)
     if reference not in run or rounded not in run:
         return None
-    mask, logp = run.mask.values, column(run, reference)
-    with np.errstate(invalid="ignore"):  # outside of both kept sets
-        found = level((column(run, rounded) - logp)[mask], logp[mask])
+    mask = run.mask.values
+    found = level(apart(run, rounded, reference)[mask], column(run, reference)[mask])
     return found if sum(found.tokens) else None
 
 
 def _cast_level(run: Run) -> Level:
     """How far apart the two sides' weights are once cast, by the rollout's surprisal."""
-    mask, logp = run.mask.values, column(run, "rollout_reference_logp")
-    other = column(run, "cast_reference_logp" if "cast_reference_logp" in run else "trainer_reference_logp")
-    return level((other - logp)[mask], logp[mask], smallest=0.0)
+    mask, reference = run.mask.values, "rollout_reference_logp"
+    other = "cast_reference_logp" if "cast_reference_logp" in run else "trainer_reference_logp"
+    return level(apart(run, other, reference)[mask], column(run, reference)[mask], smallest=0.0)

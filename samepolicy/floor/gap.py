@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from samepolicy.arrays import Ragged
-from samepolicy.floor.evidence import column
+from samepolicy.floor.evidence import apart, column
 from samepolicy.floor.floor import Floor
 from samepolicy.ratio import log_ratio
 from samepolicy.records.run import Run
@@ -134,8 +134,7 @@ def of_pair(run: Run, found: Pairs, floor: Floor) -> Gap:
 
 def of_declarations(run: Run, found: Pairs, floor: Floor) -> Gap:
     """What is left of the gap once the difference of the two declarations is taken off: d - (S(c_T) - S(c_R))."""
-    with np.errstate(invalid="ignore"):  # outside of both kept sets
-        declared = column(run, "trainer_reference_logp") - column(run, "rollout_reference_logp")
+    declared = apart(run, "trainer_reference_logp", "rollout_reference_logp")
     return measure(found.difference - declared[found.index], floor.pair_square(run)[found.index], found.prompt)
 
 
