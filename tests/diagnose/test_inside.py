@@ -67,7 +67,7 @@ def test_old_tensors_are_proved_by_comparing_them(folders: dict[str, str], held:
     row, position = first.token
     moved = np.abs(trainer.score(run["prompt_ids"], run["response_ids"]).logp[row] - run["rollout_logp"][row])
     assert moved[position] > 3 * np.median(moved)  # the token behind a row of the ledger shows the cause
-    assert found.as_dict()["ledger"]["rows"][0]["token"] == (row, position)
+    assert found.as_dict()["ledger"]["rows"][0]["token"] == [row, position]
     rung = {rung.name: rung for rung in found.ladder}["weights"]
     assert (rung.status, "bit for bit" in rung.why) == ("failed", True)
     without = sp.diagnose(sp.diagnose(run, trainer=trainer).run, weights=seen)
