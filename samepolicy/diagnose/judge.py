@@ -9,6 +9,7 @@ from samepolicy import health
 from samepolicy.blocks import Counts
 from samepolicy.causes import Reference
 from samepolicy.diagnose.course import course
+from samepolicy.diagnose.kept import keep, kept
 from samepolicy.diagnose.ladder import ladder, steps
 from samepolicy.diagnose.measured import measured
 from samepolicy.diagnose.naming import name
@@ -116,7 +117,9 @@ def explained(
     """
     m = measured(run)
     scorer = Reference(run, reference, rollout=rollout, checkpoints=checkpoints, tell=_telling(progress))
-    named = name(run, m, scorer)
+    before = kept(run) if reference is None else None
+    named = before or name(run, m, scorer)
+    run = run if reference is None else keep(run, named)
     verdict = decide(m, named)
     summary = _summary(run)
     dtypes = {"rollout_dtype": dtype_of(run.rollout), "trainer_dtype": dtype_of(run.trainer)}
@@ -140,6 +143,7 @@ def explained(
         ledger=named.ledger,
         unchecked=named.unchecked,
         tried=named.tried,
+        kept=before is not None,
     )
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from samepolicy.causes import Finding
 from samepolicy.diagnose.course import Course
+from samepolicy.diagnose.kept import outdated
 from samepolicy.diagnose.ladder import Rung
 from samepolicy.diagnose.ledger import Ledger
 from samepolicy.diagnose.naming import Unchecked
@@ -20,6 +21,11 @@ from samepolicy.summary import Summary
 
 EXIT_CODES: dict[Word, int] = {"same": 0, "numerics": 0, "different": 1, "inconclusive": 3}
 """Exit status of the command line for each verdict; 2 is bad input."""
+
+OUTDATED = (
+    "the causes that this run keeps were named in other responses, or under other declarations or comparisons, and do "
+    "not count here; give the trainer's model to look again"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +51,7 @@ class Diagnosis:
         ledger: nats per token of each named cause, and what is left; None where there was nothing to explain.
         unchecked: causes that could not be checked, with what it would take.
         tried: causes that were undone and did not close the gap, where none did.
+        kept: causes are as an earlier diagnosis named them with a model, and the run kept them.
         run: the run with all columns that were scored; not part of `as_dict`.
     """
 
@@ -67,6 +74,7 @@ class Diagnosis:
     unchecked: tuple[Unchecked, ...] = ()
     tried: tuple[str, ...] = ()
     course: Course | None = None
+    kept: bool = False
 
     @property
     def exit_code(self) -> int:
@@ -85,8 +93,8 @@ class Diagnosis:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What an engine would do to the distribution where nobody asks for it, and a reference of another model."""
-        return *unasked(self.run), *other_model(self.run)
+        """Settings that an engine takes unasked, a reference of another model, and names of another run."""
+        return *unasked(self.run), *other_model(self.run), *([OUTDATED] if outdated(self.run) else [])
 
     def as_dict(self) -> dict[str, Any]:
         """A JSON-ready mapping; a number that does not exist is null."""
@@ -106,6 +114,7 @@ class Diagnosis:
             "residual": self.ledger and self.ledger.residual and self.ledger.residual.as_dict(),
             "unchecked": [cause.as_dict() for cause in self.unchecked],
             "tried": list(self.tried),
+            "kept": self.kept,
             "health": [reading.as_dict() for reading in self.readings],
             "self_checks": self.self_checks,
             "semantics": self.run.info.get("semantics"),
