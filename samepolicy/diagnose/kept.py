@@ -17,10 +17,14 @@ from samepolicy.diagnose.naming import NOTHING, Named, Unchecked
 from samepolicy.floor.gap import Gap
 from samepolicy.records.columns import Packed
 from samepolicy.records.run import Run
+from samepolicy.records.schema import COLUMNS
 from samepolicy.summary import json_number
 
 KEY = "named"
 """Where it stands in a run's `info`."""
+
+BESIDE = (KEY, "top")
+"""What of a run's `info` no name rests on; neither do its wide columns, nor those that no schema knows."""
 
 
 def keep(run: Run, named: Named) -> Run:
@@ -78,9 +82,9 @@ def _fingerprint(run: Run, told: Mapping[str, Any]) -> str:
     from samepolicy import __version__
 
     made = hashlib.blake2b(digest_size=16)
-    for name in sorted(run.columns):
+    for name in sorted(name for name in run.columns if name in COLUMNS and not COLUMNS[name].wide):
         made.update(name.encode() + _bytes(run[name]))
-    info = {key: value for key, value in run.info.items() if key != KEY}
+    info = {key: value for key, value in run.info.items() if key not in BESIDE}
     rest = [__version__, run.rollout.as_dict(), run.trainer.as_dict(), info, told]
     made.update(json.dumps(rest, sort_keys=True, default=str).encode())
     return made.hexdigest()

@@ -10,6 +10,7 @@ import samepolicy as sp
 from samepolicy.cli.main import status
 from samepolicy.diagnose.kept import keep, kept
 from samepolicy.diagnose.ledger import Ledger
+from samepolicy.diagnose.likely import add_likely
 from samepolicy.diagnose.naming import Named
 
 TOY = sp.engine("toy:", dtype="bfloat16")
@@ -73,6 +74,11 @@ def test_names_of_another_run_do_not_count_and_are_said(changed: str, cooled: sp
     assert (again.kept, again.findings) == (False, ())
     assert any("named in other responses" in warning for warning in again.warnings)
     assert not any("named in other responses" in warning for warning in cooled.warnings)
+
+
+def test_what_no_name_rests_on_may_be_added(cooled: sp.Diagnosis):
+    listed = add_likely(cooled.run, rollout=TOY, trainer=TOY, top=2)
+    assert sp.diagnose(listed.with_columns(mine=np.zeros(len(listed)))).findings == cooled.findings
 
 
 def test_a_model_looks_again_and_forgets_what_no_longer_is(cooled: sp.Diagnosis):
