@@ -3,7 +3,6 @@
 They are rules of thumb from others' models and kernels. A floor measured on the run itself beats all of these.
 """
 
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from math import inf, isfinite
 from typing import Any, Literal, TypeAlias
@@ -235,11 +234,6 @@ def judge(
         and (not threshold.dtypes or coarsest in threshold.dtypes)
         and threshold.models != other
     )
-
-
-def unusual(readings: Iterable[Reading]) -> tuple[Reading, ...]:
-    """The readings outside their range."""
-    return tuple(reading for reading in readings if reading.state in ("low", "high"))
 
 
 def _reading(summary: Summary, threshold: Threshold) -> Reading:

@@ -14,7 +14,6 @@ from samepolicy.diagnose.measured import Measured
 from samepolicy.diagnose.search import ENOUGH, Found, Search
 from samepolicy.diagnose.sets import REOPENS, Member
 from samepolicy.errors import SamePolicyError
-from samepolicy.floor import Progress
 from samepolicy.floor.gap import Gap, measure
 from samepolicy.records.declared import effective
 from samepolicy.records.run import Run
@@ -74,7 +73,6 @@ class Naming:
     run: Run
     m: Measured
     reference: Reference
-    tell: Progress = None
     causes: Sequence[Cause] = field(default_factory=lambda: tuple(all_causes().values()))
     findings: list[Finding] = field(default_factory=list)
     found: list[Found] = field(default_factory=list)
@@ -206,20 +204,17 @@ class Naming:
         return f"{told} would explain {closest.explained.value:.0%} of it, {why} to be named"
 
 
-def name(
-    run: Run, m: Measured, reference: Reference, *, progress: Progress = None, causes: Sequence[Cause] | None = None
-) -> Named:
+def name(run: Run, m: Measured, reference: Reference, *, causes: Sequence[Cause] | None = None) -> Named:
     """Name the causes of a gap.
 
     Args:
         run: the run, not aligned.
         m: what its columns show.
         reference: scores under other settings; without an engine only arrays tell.
-        progress: called with what is done.
         causes: those to think of; all by default.
     """
     chosen = tuple(all_causes().values()) if causes is None else tuple(causes)
-    return Naming(run=run, m=m, reference=reference, tell=progress, causes=chosen).name()
+    return Naming(run=run, m=m, reference=reference, causes=chosen).name()
 
 
 def _effect(found: Found) -> np.ndarray:
