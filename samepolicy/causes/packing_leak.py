@@ -17,10 +17,10 @@ PACKS = (2, 3, 4, 5, 6, 8, 12, 16, 32)
 """Samples that share a row."""
 
 CLEAN = 0.5
-"""First samples of a row are off by less than this share of what the others are."""
+"""First samples of a row are beyond rounding by less than this share of what the others are."""
 
 AS_CLEAN = 0.1
-"""Where first samples are off by less than this share, packs are as clean as each other: a multiple always is."""
+"""Where first samples are so by less than this share, packs are as clean as each other: a multiple always is."""
 
 TRIED = 3
 """Packs that are scored."""
@@ -78,8 +78,13 @@ class PackingLeak(Cause):
 
 def _sizes(evidence: Evidence) -> np.ndarray:
     """Mean abs residual of each response, nats; NaN where nothing can be compared."""
+    return _means(evidence, np.abs(evidence.residual))
+
+
+def _means(evidence: Evidence, values: np.ndarray) -> np.ndarray:
+    """The mean of some values over each response's tokens; NaN where nothing can be compared."""
     fine = evidence.comparable & np.isfinite(evidence.residual)
-    sums = np.bincount(evidence.row[fine], weights=np.abs(evidence.residual[fine]), minlength=len(evidence.run))
+    sums = np.bincount(evidence.row[fine], weights=values[fine], minlength=len(evidence.run))
     count = np.bincount(evidence.row[fine], minlength=len(evidence.run))
     found: np.ndarray = np.where(count, sums / np.maximum(count, 1), np.nan)
     return found
@@ -87,12 +92,12 @@ def _sizes(evidence: Evidence) -> np.ndarray:
 
 def _packs(evidence: Evidence) -> list[int]:
     """Samples per row for which first samples are clean and others are not, cleanest first, then small packs."""
-    size = _sizes(evidence)
+    beyond = np.maximum(_sizes(evidence) - _means(evidence, evidence.floor), 0.0)
     found = []
-    for pack in (p for p in PACKS if p <= len(size)):
-        first = np.arange(len(size)) % pack == 0
-        mine, others = size[first & np.isfinite(size)], size[~first & np.isfinite(size)]
-        if len(mine) and len(others):
-            share = float(np.median(mine) / max(np.median(others), 1e-12))
+    for pack in (p for p in PACKS if p <= len(beyond)):
+        first = np.arange(len(beyond)) % pack == 0
+        mine, others = (beyond[which & np.isfinite(beyond)] for which in (first, ~first))
+        if len(mine) and len(others) and np.median(others) > 0:
+            share = float(np.median(mine) / np.median(others))
             found.append((max(share, AS_CLEAN), pack))
     return [pack for share, pack in sorted(found) if share < CLEAN]

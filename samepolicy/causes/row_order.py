@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from numpy.random import Generator
 
 from samepolicy.arrays import Ragged
 from samepolicy.causes.base import Cause, Rung, Undone
-from samepolicy.causes.evidence import Evidence
+from samepolicy.causes.evidence import ROUNDING, Evidence
 from samepolicy.causes.making import toy_run
 from samepolicy.causes.reference import Reference
 from samepolicy.causes.settings import ArrayStep, Settings
@@ -29,7 +29,10 @@ CLOSER = 0.3
 """On the tokens between, moved rows must differ by at most this share of what they differed by in place."""
 
 VOID = 0.5
-"""At most this share of the moved rows' tokens may stand behind the end of a shorter row."""
+"""If more of the moved rows' tokens stand behind the end of a shorter row, `MET` of the others must be met."""
+
+MET = 0.9
+"""So many tokens, met within rounding one by one, are no chance."""
 
 ENOUGH = 10
 """Tokens that must test it."""
@@ -98,8 +101,9 @@ class RowOrder(Cause):
         if not _holds(recorded[moved, 1::2], predicted[moved, 1::2], predicted[source[moved], 1::2]):
             return
         step = Reordered(tuple(source.tolist()), _fill(evidence, source))
+        there = evidence.comparable & np.isin(evidence.row, moved)
         void = int(evidence.comparable[step.void(evidence.reference)].sum())
-        if void > VOID * evidence.comparable[np.isin(evidence.row, moved)].sum():
+        if void > VOID * there.sum() and not _met(evidence, step, there):
             return
         left = f"; {void} tokens behind the end of a shorter row hold what is no token's and are left out"
         yield Undone(
@@ -162,6 +166,15 @@ def _holds(recorded: np.ndarray, before: np.ndarray, after: np.ndarray) -> bool:
     apart = np.minimum(np.abs(recorded - before), APART), np.minimum(np.abs(recorded - after), APART)
     known = np.isfinite(apart[0]) & np.isfinite(apart[1])
     return bool(known.sum() >= ENOUGH and apart[1][known].mean() <= CLOSER * apart[0][known].mean())
+
+
+def _met(evidence: Evidence, step: Reordered, there: Bool[np.ndarray, " tokens"]) -> bool:
+    """Whether enough of these tokens have a value in the new order, and nearly all of them are met within rounding."""
+    predicted, floor = (step.apply(values, evidence.reference) for values in (evidence.base, evidence.floor))
+    error = np.abs(evidence.recorded - predicted) / floor
+    there = there & np.isfinite(error)
+    there[step.void(evidence.reference)] = False
+    return bool(there.sum() >= ENOUGH and (error[there] <= ROUNDING).mean() >= MET)
 
 
 def _fill(evidence: Evidence, source: np.ndarray) -> float | None:

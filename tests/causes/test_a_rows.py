@@ -55,6 +55,29 @@ def test_what_stands_behind_a_shorter_row_is_left_out(healthy: Run):
     assert found.ledger.residual.ratio < 1.5
 
 
+def test_few_values_that_are_met_one_by_one_tell_though_most_are_of_no_token(healthy: Run):
+    """Two short rows and two long ones change places: most of the long ones' tokens stand behind a shorter row's end."""
+    rng, columns = np.random.default_rng(7), ("response_ids", "rollout_logp", "trainer_logp")
+    longest = int(healthy.lengths.max())
+    one, other = np.flatnonzero(healthy.lengths == longest)[:2]
+    short = [i for i in range(len(healthy)) if i not in (one, other)][:2]
+    cut = {short[0]: 8, short[1]: 6}
+    rows = {name: [row[: cut.get(i, longest)] for i, row in enumerate(healthy[name])] for name in columns}
+    trainer = rows["trainer_logp"]
+    swapped = {one: short[0], short[0]: one, other: short[1], short[1]: other}
+    rows["trainer_logp"] = [
+        np.append(trainer[swapped.get(i, i)], -5 * rng.random(64))[: len(row)] for i, row in enumerate(trainer)
+    ]
+    run = Run.from_lists(
+        prompt_ids=list(healthy["prompt_ids"]), **rows, rollout=healthy.rollout, trainer=healthy.trainer
+    )
+    (finding,) = diagnose(run, trainer=toy()).findings
+    behind = 2 * longest - sum(cut.values())
+    assert behind > 0.5 * sum(len(trainer[i]) for i in swapped)
+    assert (finding.cause, finding.parameters) == ("row_order", {"rows_moved": 4, "rows": len(healthy)})
+    assert f"{behind} tokens behind the end of a shorter row" in finding.evidence
+
+
 def test_arrays_alone_name_rows_that_changed_places(healthy: Run):
     order = [*range(15, -1, -1)]
     run = healthy.with_columns(trainer_logp=padded(healthy, order)).without("prompt_ids", "response_ids")

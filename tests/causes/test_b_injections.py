@@ -6,10 +6,14 @@ import numpy as np
 import pytest
 
 from samepolicy.arrays import Ragged
+from samepolicy.causes import Reference, packing_leak
 from samepolicy.causes.making import toy
 from samepolicy.diagnose import Diagnosis, diagnose
+from samepolicy.diagnose.columns import evidences
+from samepolicy.diagnose.measured import measured
 from samepolicy.engines import toy_model
 from samepolicy.engines.toy import VOCABULARY
+from samepolicy.floor import add_evidence
 from samepolicy.records.run import Run
 from samepolicy.records.self_checks import self_check
 from samepolicy.records.side import Sampling
@@ -183,6 +187,18 @@ def test_samples_that_see_the_ones_before_them(healthy: Run):
     (finding,) = told(healthy.with_columns(trainer_logp=logp)).findings
     assert (finding.cause, finding.side) == ("packing_leak", "trainer")
     assert finding.parameters == {"samples_per_row": 2, "positions": "run on"}
+
+
+def test_rounding_does_not_make_a_multiple_of_the_pack_look_cleaner(healthy: Run):
+    """Rows of three that leak a few floors: all first samples are as clean as rounding leaves them."""
+    rng, scored = np.random.default_rng(3), add_evidence(healthy, toy())
+    first = np.arange(len(healthy)) % 3 == 0
+    noise = rng.choice([-0.1, 0.1], int(healthy.lengths.sum())) * np.repeat(~first, healthy.lengths)
+    logp = scored["trainer_logp"]
+    run = scored.with_columns(trainer_logp=logp.with_values(np.minimum(logp.values + noise, 0)))
+    (evidence,) = evidences(run, measured(run), Reference(run, toy()))
+    assert evidence.mode == "trainer"
+    assert packing_leak._packs(evidence)[0] == 3
 
 
 @pytest.mark.parametrize(("old", "said"), [("0.", "layer 0"), ("head", "the output head")])
