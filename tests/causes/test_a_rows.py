@@ -56,7 +56,7 @@ def test_what_stands_behind_a_shorter_row_is_left_out(healthy: Run):
 
 
 def test_few_values_that_are_met_one_by_one_tell_though_most_are_of_no_token(healthy: Run):
-    """Two short rows and two long ones change places: most of the long ones' tokens stand behind a shorter row's end."""
+    """Two short rows and two long ones change places: most of the long ones' tokens stand behind shorter rows."""
     rng, columns = np.random.default_rng(7), ("response_ids", "rollout_logp", "trainer_logp")
     longest = int(healthy.lengths.max())
     one, other = np.flatnonzero(healthy.lengths == longest)[:2]
