@@ -13,8 +13,8 @@ from samepolicy.causes.settings import Settings
 from samepolicy.engines.layout import Layout
 from samepolicy.records.run import Run
 
-PACKS = (2, 3, 4, 5, 6, 8, 12, 16, 32)
-"""Samples that share a row."""
+LARGEST = 32
+"""Samples that share a row, at most."""
 
 CLEAN = 0.5
 """First samples of a row are beyond rounding by less than this share of what the others are."""
@@ -94,10 +94,10 @@ def _packs(evidence: Evidence) -> list[int]:
     """Samples per row for which first samples are clean and others are not, cleanest first, then small packs."""
     beyond = np.maximum(_sizes(evidence) - _means(evidence, evidence.floor), 0.0)
     found = []
-    for pack in (p for p in PACKS if p <= len(beyond)):
+    for pack in range(2, min(len(beyond), LARGEST) + 1):
         first = np.arange(len(beyond)) % pack == 0
         mine, others = (beyond[which & np.isfinite(beyond)] for which in (first, ~first))
         if len(mine) and len(others) and np.median(others) > 0:
-            share = float(np.median(mine) / np.median(others))
+            share = float(np.quantile(mine, 0.5, method="higher") / np.median(others))
             found.append((max(share, AS_CLEAN), pack))
     return [pack for share, pack in sorted(found) if share < CLEAN]

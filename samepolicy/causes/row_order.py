@@ -37,6 +37,15 @@ MET = 0.9
 ENOUGH = 10
 """Tokens that must test it."""
 
+ALONE = 0.5
+"""Moved rows must differ from theirs by at most this share of what they differ by from the next best one."""
+
+EQUAL = 1e-4
+"""Rows whose values differ by no more than this are one and the same, nats."""
+
+LOOKED = 64
+"""Moved rows whose next best one is looked for."""
+
 
 @dataclass(frozen=True)
 class Reordered(ArrayStep):
@@ -95,10 +104,15 @@ class RowOrder(Cause):
         """The matching of rows one to one, where it holds on tokens that it was not made with."""
         recorded, predicted = (_first(evidence, values) for values in (evidence.recorded, evidence.base))
         source = np.arange(len(recorded))
+        second: list[float] = []
         for block in _blocks(evidence.run):
-            source[block] = block[_matched(recorded[block, ::2], predicted[block, ::2])]
+            found = _matched(recorded[block, ::2], predicted[block, ::2])
+            second += _second(recorded[block], predicted[block], found)
+            source[block] = block[found]
         moved = np.flatnonzero(source != np.arange(len(source)))
         if not _holds(recorded[moved, 1::2], predicted[moved, 1::2], predicted[source[moved], 1::2]):
+            return
+        if second and np.median(second) > ALONE:
             return
         step = Reordered(tuple(source.tolist()), _fill(evidence, source))
         there = evidence.comparable & np.isin(evidence.row, moved)
@@ -159,6 +173,25 @@ def _distance(one: np.ndarray, other: np.ndarray) -> Float[np.ndarray, " rows"]:
     count = known.sum(axis=1)
     sums = np.where(known, apart, 0.0).sum(axis=1)
     return np.where(count > 0, sums / np.maximum(count, 1), APART)
+
+
+def _second(
+    recorded: Float[np.ndarray, "rows first"],
+    predicted: Float[np.ndarray, "rows first"],
+    source: Int[np.ndarray, " rows"],
+) -> list[float]:
+    """Of some moved rows, how far each is from its own as a share of how far it is from the next best row.
+
+    Where rows differ by little more than how sure the model is of them, each fits some other row by chance.
+    """
+    moved, found = np.flatnonzero(source != np.arange(len(source))), []
+    for i in moved[np.linspace(0, len(moved) - 1, min(len(moved), LOOKED), dtype=np.int64)]:
+        apart, own = _distance(recorded[i][None], predicted), predicted[source[i]]
+        shared = np.isfinite(recorded[i] + predicted).sum(axis=1)
+        others = (2 * shared >= shared[source[i]]) & (_distance(own[None], predicted) > EQUAL)
+        if others.any():
+            found.append(float(apart[source[i]] / max(apart[others].min(), EQUAL)))
+    return found
 
 
 def _holds(recorded: np.ndarray, before: np.ndarray, after: np.ndarray) -> bool:

@@ -159,7 +159,8 @@ def _say(made: _Judged, value: dict[str, Any], *, as_json: bool, quiet: bool, ou
 
     if as_json or not quiet:
         found, drawn = made.found, f"\nSample: {made.drawn.drawn}." if made.drawn else ""
-        view = Text.assemble((f"{found.verdict}: ", "bold"), found.sentence, drawn, f"\n{found.next}")
+        beware = "".join(f"\nBeware: {warning}." for warning in found.warnings)
+        view = Text.assemble((f"{found.verdict}: ", "bold"), found.sentence, drawn, beware, f"\n{found.next}")
         output.show(view, value, as_json=as_json)
     if out is not None:
         output.note(f"The report is in {out}.")

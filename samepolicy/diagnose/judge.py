@@ -76,6 +76,8 @@ def diagnose(
         if given is not None:
             check_engine(side, given)
     earlier = _folders(checkpoints)
+    if earlier and trainer is None:
+        raise InputError("Checkpoints are read into the trainer's model; give it, too: diagnose(run, trainer=…).")
     comparisons: dict[Kind, Any] = {"weights": weights, "layers": layers}
     for kind, seen in comparisons.items():
         run = run if seen is None else with_inside(run, kind, seen)

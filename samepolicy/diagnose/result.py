@@ -23,8 +23,8 @@ EXIT_CODES: dict[Word, int] = {"same": 0, "numerics": 0, "different": 1, "inconc
 """Exit status of the command line for each verdict; 2 is bad input."""
 
 OUTDATED = (
-    "the causes that this run keeps were named in other responses, or under other declarations or comparisons, and do "
-    "not count here; give the trainer's model to look again"
+    "the causes that this run keeps were named in other responses, before something of it was changed, or by another "
+    "version of samepolicy, and do not count here; give the trainer's model to look again"
 )
 
 
@@ -51,7 +51,7 @@ class Diagnosis:
         ledger: nats per token of each named cause, and what is left; None where there was nothing to explain.
         unchecked: causes that could not be checked, with what it would take.
         tried: causes that were undone and did not close the gap, where none did.
-        kept: causes are as an earlier diagnosis named them with a model, and the run kept them.
+        kept: causes are as an earlier diagnosis found them with a model, and the run kept them.
         run: the run with all columns that were scored; not part of `as_dict`.
     """
 

@@ -11,6 +11,9 @@ from samepolicy.records import lineup
 from samepolicy.records.columns import Packed
 from samepolicy.records.side import Side
 
+NAMED = "named"
+"""The info entry with causes that were named in one very run; of several runs it is empty."""
+
 _SAME_AS = {"trainer_response_ids": "response_ids", "trainer_prompt_ids": "prompt_ids"}
 """Trainer ids that a run leaves out are the rollout's."""
 
@@ -68,13 +71,15 @@ def _told(side: Side) -> dict[str, Any]:
 
 
 def infos(parts: Sequence[tuple[Mapping[str, Any], int]]) -> dict[str, Any]:
-    """The info entries that all runs agree on; coverage counts add up.
+    """The info entries that all runs agree on; coverage counts add up, and that there were other names is not lost.
 
     Args:
         parts: info and number of valid tokens of each run; one without coverage has all of its tokens on both sides.
     """
     first = parts[0][0]
     agreed = {k: v for k, v in first.items() if k != "coverage" and all(k in p and p[k] == v for p, _ in parts)}
+    if NAMED not in agreed and any(NAMED in info for info, _ in parts):
+        agreed[NAMED] = {}
     if not any("coverage" in info for info, _ in parts):
         return agreed
     keys = ("aligned", "rollout_tokens", "trainer_tokens")

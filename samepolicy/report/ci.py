@@ -29,6 +29,7 @@ def markdown(value: Mapping[str, Any]) -> str:
     lines = [f"### samepolicy: {value['verdict']}", "", _plain(value["sentence"]), ""]
     if "sample" in value:
         lines += [f"Of {value['sample']['responses']} responses, drawn from {value['sample']['of']}.", ""]
+    lines += [line for warning in value["warnings"] for line in (f"**Beware**: {_plain(warning)}.", "")]
     lines += [line for cause in causes(value) for line in _cause(cause)]
     lines += [" ".join(f"{SIGN[rung['status']]}&nbsp;{rung['name']}" for rung in value["ladder"]), ""]
     lines += ["| metric | value | usual |", "|---|---:|---|", *_rows(value), ""]

@@ -189,10 +189,8 @@ def _rest(found: Diagnosis) -> Iterator[RenderableType]:
     if found.open_rungs:
         names = ", ".join(rung.name for rung in found.open_rungs)
         yield inline("Not checked", f"{names} (the ladder says what it would take)")
-    if found.kept:
-        yield inline(
-            "Causes", "as they were found with the trainer's model, and kept in the run; --trainer looks again"
-        )
+    if found.kept and (found.findings or found.tried):
+        yield inline("Causes", "as they were found with a model, and kept in the run; --trainer looks again")
     if found.tried:
         yield inline("Tried, and not it", ", ".join(found.tried))
     if found.unchecked and found.verdict in ("different", "inconclusive"):

@@ -110,3 +110,12 @@ def test_single_tokens_cannot_be_put_in_order():
         rollout_logp=rollout[:, None].tolist(), trainer_logp=rng.permutation(rollout)[:, None].tolist()
     )
     assert "row_order" not in {f.cause for f in diagnose(run).findings}
+
+
+def test_rows_that_differ_in_one_number_fit_each_other_by_chance():
+    """Short answers of one form: how sure the model is times a profile, here drawn anew for the trainer."""
+    rng, profile = np.random.default_rng(3), np.linspace(1, 0.3, 6)
+    base, other = (-np.exp(rng.uniform(-3, 0.7, (64, 1))) * profile for _ in range(2))
+    rollout, trainer = (values + rng.normal(0, 0.03, base.shape) for values in (base, other))
+    run = Run.from_lists(rollout_logp=np.minimum(rollout, 0).tolist(), trainer_logp=np.minimum(trainer, 0).tolist())
+    assert "row_order" not in {f.cause for f in diagnose(run).findings}

@@ -178,15 +178,17 @@ def test_positions_that_count_left_padding(healthy: Run, monkeypatch: pytest.Mon
     assert finding.parameters == length | {"pad_side": "left", "pads": "hidden"}
 
 
-def test_samples_that_see_the_ones_before_them(healthy: Run):
-    """Rows of two: the second sample's context begins with the whole first one."""
+@pytest.mark.parametrize("size", [2, 7, 16])
+def test_samples_that_see_the_ones_before_them(healthy: Run, size: int):
+    """Each sample's context begins with all samples before it in its row; at last, the whole batch is one row."""
     prompts, responses = list(healthy["prompt_ids"]), list(healthy["response_ids"])
-    for at in range(1, len(prompts), 2):
-        prompts[at] = np.concatenate([prompts[at - 1], responses[at - 1], prompts[at]])
+    for at in range(len(prompts)):
+        if at % size:
+            prompts[at] = np.concatenate([prompts[at - 1], responses[at - 1], prompts[at]])
     logp = toy().score(Ragged.from_lists(prompts, dtype=np.int64), healthy["response_ids"]).logp
     (finding,) = told(healthy.with_columns(trainer_logp=logp)).findings
     assert (finding.cause, finding.side) == ("packing_leak", "trainer")
-    assert finding.parameters == {"samples_per_row": 2, "positions": "run on"}
+    assert finding.parameters == {"samples_per_row": size, "positions": "run on"}
 
 
 def test_rounding_does_not_make_a_multiple_of_the_pack_look_cleaner(healthy: Run):

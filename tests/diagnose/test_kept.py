@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from samepolicy.diagnose.kept import keep, kept
 from samepolicy.diagnose.ledger import Ledger
 from samepolicy.diagnose.likely import add_likely
 from samepolicy.diagnose.naming import Named
+from samepolicy.errors import InputError
 
 TOY = sp.engine("toy:", dtype="bfloat16")
 PROMPTS = sp.Ragged.from_lists([TOY.encode(text) for text in ("a b", "c", "d e f", "g h", "i j", "k l m", "n", "o p")])
@@ -78,7 +80,54 @@ def test_names_of_another_run_do_not_count_and_are_said(changed: str, cooled: sp
 
 def test_what_no_name_rests_on_may_be_added(cooled: sp.Diagnosis):
     listed = add_likely(cooled.run, rollout=TOY, trainer=TOY, top=2)
+    listed = replace(listed, info={**listed.info, "pieces": {"1": "6f6e65"}})
     assert sp.diagnose(listed.with_columns(mine=np.zeros(len(listed)))).findings == cooled.findings
+
+
+def test_a_table_of_text_keeps_them_though_its_numbers_are_wider(cooled: sp.Diagnosis, tmp_path: Path):
+    sp.write(cooled.run, tmp_path / "run")
+    assert status(["export", str(tmp_path / "run"), str(tmp_path / "run.jsonl"), "--to", "jsonl"]) == 0
+    again = sp.read(tmp_path / "run.jsonl")
+    assert again["rollout_logp"].values.dtype != cooled.run["rollout_logp"].values.dtype
+    assert sp.diagnose(again).findings == cooled.findings
+
+
+def test_names_that_joining_loses_are_missed(cooled: sp.Diagnosis, noisy: sp.Diagnosis):
+    joined = sp.diagnose(sp.Run.concat([cooled.run, noisy.run]))
+    assert (joined.kept, joined.findings) == (False, ())
+    assert any("named in other responses" in warning for warning in joined.warnings)
+
+
+def test_a_report_warns_in_all_of_its_views(cooled: sp.Diagnosis, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    sp.write(cooled.run.select([0, 1, 2]), tmp_path / "run")
+    for more in ([], ["--markdown", "-"]):
+        assert status(["report", str(tmp_path / "run"), *more]) in (1, 3)
+        assert "named in other responses" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("keys", [{2: 0, 10: 0}, {1: 2, "b": 3}])
+def test_keys_of_info_that_become_text_in_a_file(keys: dict[Any, int], cooled: sp.Diagnosis, tmp_path: Path):
+    found = sp.diagnose(replace(cooled.run, info={**cooled.run.info, "a": keys}), trainer=TOY)
+    sp.write(found.run, tmp_path / "run")
+    assert sp.diagnose(sp.read(tmp_path / "run")).findings == found.findings == cooled.findings
+
+
+def test_info_that_no_file_holds_costs_no_diagnosis(cooled: sp.Diagnosis):
+    found = sp.diagnose(replace(cooled.run, info={**cooled.run.info, "a": {(1, 2): 3}}), trainer=TOY)
+    assert found.findings == cooled.findings
+    assert (sp.diagnose(found.run).kept, sp.diagnose(found.run).warnings) == (False, ())
+
+
+def test_a_model_that_found_nothing_is_not_asked_for_again(tmp_path: Path):
+    run = sp.engine("toy:", dtype="bfloat16", temperature=0.5).generate(PROMPTS.take(np.array([0])), SAMPLING)
+    found = sp.diagnose(run, trainer=TOY)
+    sp.write(found.run, tmp_path / "run")
+    assert sp.diagnose(sp.read(tmp_path / "run")).unchecked == found.unchecked
+
+
+def test_checkpoints_need_a_model(cooled: sp.Diagnosis):
+    with pytest.raises(InputError, match="give it, too"):
+        sp.diagnose(cooled.run, checkpoints=["stale=0.1"])
 
 
 def test_a_model_looks_again_and_forgets_what_no_longer_is(cooled: sp.Diagnosis):
@@ -87,7 +136,7 @@ def test_a_model_looks_again_and_forgets_what_no_longer_is(cooled: sp.Diagnosis)
     run = cooled.run
     mended = run.with_columns(rollout_logp=run["trainer_logp"].with_values(run["trainer_logp"].values.copy()))
     mended = sp.diagnose(replace(mended.without("trainer_logp"), trainer=sp.Side()), trainer=TOY)
-    assert (mended.findings, "named" in mended.run.info) == ((), False)
+    assert mended.findings == sp.diagnose(mended.run).findings == ()
 
 
 def test_numbers_that_one_prompt_cannot_give_are_kept_as_none(tmp_path: Path):
@@ -98,3 +147,5 @@ def test_numbers_that_one_prompt_cannot_give_are_kept_as_none(tmp_path: Path):
     held = kept(sp.read(tmp_path / "run"))
     assert held is not None
     assert str(held) == str(named)
+    endless = Named(ledger=Ledger(total=float("inf"), rows=(), residual=None))
+    assert kept(keep(run, endless)) == endless
