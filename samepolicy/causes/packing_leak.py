@@ -20,7 +20,7 @@ CLEAN = 0.5
 """First samples of a row are beyond rounding by less than this share of what the others are."""
 
 AS_CLEAN = 0.1
-"""Where first samples are so by less than this share, packs are as clean as each other: a multiple always is."""
+"""Where that share is smaller than this, packs are as clean as each other: a multiple always is."""
 
 TRIED = 3
 """Packs that are scored."""

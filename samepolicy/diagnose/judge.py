@@ -119,7 +119,7 @@ def explained(
     """
     m = measured(run)
     scorer = Reference(run, reference, rollout=rollout, checkpoints=checkpoints, tell=_telling(progress))
-    before = kept(run) if reference is None else None
+    before = kept(run) if reference is None and rollout is None else None
     named = before or name(run, m, scorer)
     run = run if reference is None else keep(run, named)
     verdict = decide(m, named)

@@ -94,7 +94,8 @@ class Diagnosis:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Settings that an engine takes unasked, a reference of another model, and names of another run."""
-        return *unasked(self.run), *other_model(self.run), *([OUTDATED] if outdated(self.run) else [])
+        missed = self.verdict in ("different", "inconclusive") and outdated(self.run)
+        return *unasked(self.run), *other_model(self.run), *([OUTDATED] if missed else [])
 
     def as_dict(self) -> dict[str, Any]:
         """A JSON-ready mapping; a number that does not exist is null."""

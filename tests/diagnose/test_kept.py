@@ -98,6 +98,12 @@ def test_names_that_joining_loses_are_missed(cooled: sp.Diagnosis, noisy: sp.Dia
     assert any("named in other responses" in warning for warning in joined.warnings)
 
 
+def test_healthy_runs_are_joined_without_a_word():
+    healthy = [sp.diagnose(TOY.generate(PROMPTS, replace(SAMPLING, seed=seed)), trainer=TOY) for seed in (1, 2)]
+    joined = sp.diagnose(sp.Run.concat([found.run for found in healthy]))
+    assert (joined.verdict, joined.warnings) == (healthy[0].verdict, ())
+
+
 def test_a_report_warns_in_all_of_its_views(cooled: sp.Diagnosis, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     sp.write(cooled.run.select([0, 1, 2]), tmp_path / "run")
     for more in ([], ["--markdown", "-"]):
