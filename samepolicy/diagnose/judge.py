@@ -20,6 +20,7 @@ from samepolicy.errors import InputError, MissingColumnError
 from samepolicy.floor import Progress, add_evidence, has_evidence, ids_to_score
 from samepolicy.records.declared import dtype_of, mark_scored
 from samepolicy.records.inside import Kind, with_inside
+from samepolicy.records.merge import NAMED
 from samepolicy.records.run import Run
 from samepolicy.records.self_checks import self_checks
 from samepolicy.records.side import Sampling, Side
@@ -119,7 +120,8 @@ def explained(
     """
     m = measured(run)
     scorer = Reference(run, reference, rollout=rollout, checkpoints=checkpoints, tell=_telling(progress))
-    before = kept(run) if reference is None and rollout is None else None
+    held = kept(run) if reference is None else None
+    before = held if rollout is None else None
     named = before or name(run, m, scorer)
     run = run if reference is None else keep(run, named)
     verdict = decide(m, named)
@@ -146,6 +148,7 @@ def explained(
         unchecked=named.unchecked,
         tried=named.tried,
         kept=before is not None,
+        outdated=reference is None and held is None and NAMED in run.info,
     )
 
 

@@ -18,36 +18,31 @@ from samepolicy.diagnose.ledger import Ledger, Row
 from samepolicy.diagnose.naming import Named, Unchecked
 from samepolicy.floor.gap import Gap
 from samepolicy.records.columns import Packed
-from samepolicy.records.merge import NAMED as KEY
+from samepolicy.records.merge import NAMED
 from samepolicy.records.run import Run
 from samepolicy.records.schema import COLUMNS
 from samepolicy.summary import json_number
 
-BESIDE = (KEY, "top", "pieces")
+BESIDE = (NAMED, "top", "pieces")
 """What of a run's `info` no name rests on; neither do its wide columns, nor those that no schema knows."""
 
 
 def keep(run: Run, named: Named) -> Run:
     """The run with what was named in it; without, where JSON cannot hold its `info`, which no file could, either."""
-    info = {key: value for key, value in run.info.items() if key != KEY}
+    info = {key: value for key, value in run.info.items() if key != NAMED}
     told = _plain(asdict(named))
     of = _fingerprint(run, told)
-    return replace(run, info={**info, KEY: {**told, "of": of}} if of else info)
+    return replace(run, info={**info, NAMED: {**told, "of": of}} if of else info)
 
 
 def kept(run: Run) -> Named | None:
     """What was named in this very run; None where nothing was looked for, or the run is another one by now."""
-    found = run.info.get(KEY)
+    found = run.info.get(NAMED)
     if not isinstance(found, Mapping):
         return None
     told = {key: value for key, value in found.items() if key != "of"}
     of = _fingerprint(run, told)
     return _named(told) if of and of == found.get("of") else None
-
-
-def outdated(run: Run) -> bool:
-    """Whether the run keeps names that were found in another one."""
-    return KEY in run.info and kept(run) is None
 
 
 def _plain(value: Any) -> Any:

@@ -5,7 +5,6 @@ from typing import Any
 
 from samepolicy.causes import Finding
 from samepolicy.diagnose.course import Course
-from samepolicy.diagnose.kept import outdated
 from samepolicy.diagnose.ladder import Rung
 from samepolicy.diagnose.ledger import Ledger
 from samepolicy.diagnose.naming import Unchecked
@@ -52,6 +51,7 @@ class Diagnosis:
         unchecked: causes that could not be checked, with what it would take.
         tried: causes that were undone and did not close the gap, where none did.
         kept: causes are as an earlier diagnosis found them with a model, and the run kept them.
+        outdated: the run keeps names that were found in another one, and that do not count.
         run: the run with all columns that were scored; not part of `as_dict`.
     """
 
@@ -75,6 +75,7 @@ class Diagnosis:
     tried: tuple[str, ...] = ()
     course: Course | None = None
     kept: bool = False
+    outdated: bool = False
 
     @property
     def exit_code(self) -> int:
@@ -94,7 +95,7 @@ class Diagnosis:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Settings that an engine takes unasked, a reference of another model, and names of another run."""
-        missed = self.verdict in ("different", "inconclusive") and outdated(self.run)
+        missed = self.outdated and self.verdict in ("different", "inconclusive")
         return *unasked(self.run), *other_model(self.run), *([OUTDATED] if missed else [])
 
     def as_dict(self) -> dict[str, Any]:
